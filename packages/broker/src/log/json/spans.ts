@@ -1,0 +1,32 @@
+import { BodyFault } from './fault.ts';
+import { JsonReader, KEYS_END, type KnownKeys } from './reader.ts';
+
+/**
+ * The exact bytes of the members `known` of a JSON object, as views into `body`; null for one that is not there. Of
+ * a repeated key the last occurrence counts, as in JSON.parse. Throws BodyFault when `body` is no JSON object.
+ */
+export function valueSpans(body: Buffer, known: KnownKeys): (Buffer | null)[] {
+  const reader = new JsonReader(body);
+  if (reader.kind() !== 'object') throw new BodyFault('', 'a JSON object is expected');
+  const spans: (Buffer | null)[] = known.names.map(() => null);
+  for (let key = reader.firstKey(known); key !== KEYS_END; key = reader.nextKey(known)) {
+    const start = reader.at;
+    const end = reader.skip();
+    if (key >= 0) spans[key] = body.subarray(start, end);
+  }
+  reader.end();
+  return spans;
+}
+
+/** The exact bytes of the elements of a JSON array, as views into `body`. Throws BodyFault when it is no array. */
+export function elementSpans(body: Buffer): Buffer[] {
+  const reader = new JsonReader(body);
+  if (reader.kind() !== 'array') throw new BodyFault('', 'a JSON array is expected');
+  const spans: Buffer[] = [];
+  for (let more = reader.firstElement(); more; more = reader.nextElement()) {
+    const start = reader.at;
+    spans.push(body.subarray(start, reader.skip()));
+  }
+  reader.end();
+  return spans;
+}
