@@ -1,0 +1,110 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+import { CLUSTER } from '../../packages/broker/src/store/embedded/cluster.ts';
+import { killLeftOvers } from '../../packages/broker/src/store/embedded/processes.ts';
+import { EmbeddedServer } from '../../packages/broker/src/store/embedded/server.ts';
+
+/**
+ * The PostgreSQL that tests share. `npm test` starts one for the whole run and names it in the environment;
+ * a test file that is run by itself starts its own on first use and removes it when it ends. Nothing in it
+ * survives a power loss (fsync is off): what tests durability starts its own server.
+ */
+export const SHARED_SERVER = 'QUEEN_TEST_SERVER';
+
+export interface TestServer {
+  host: string;
+  port: number;
+  user: string;
+  /** The database that has the schema and that tests clone. */
+  template: string;
+}
+
+const quiet = {
+  info() {},
+  warn() {},
+  error(facts: object, message: string) {
+    console.error(message, facts);
+  },
+};
+
+/** Starts a server that the caller stops. The directory is temporary and goes away with it. */
+export async function startTestServer(): Promise<{ server: TestServer; stop(): Promise<void> }> {
+  await sweepAbandoned();
+  const directory = mkdtempSync(join(tmpdir(), `${PREFIX}${process.pid}-`));
+  const embedded = await EmbeddedServer.start({
+    directory,
+    poolSize: 260,
+    durable: false,
+    log: quiet,
+    settings: { shared_buffers: '128MB', max_wal_size: '1GB', autovacuum_naptime: '60s' },
+    ...(process.env.QUEEN_TEST_PG_PACKAGE ? { packageName: process.env.QUEEN_TEST_PG_PACKAGE } : {}),
+  });
+  const at = embedded.connection.hosts[0]!;
+  const server: TestServer = {
+    host: at.host,
+    port: at.port,
+    user: embedded.connection.user,
+    template: 'queen_template',
+  };
+  const atExit = (): void => {
+    embedded.abandon();
+  };
+  process.once('exit', atExit);
+  await makeTemplate(server);
+  return {
+    server,
+    async stop() {
+      process.removeListener('exit', atExit);
+      await embedded.stop(2_000);
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+const PREFIX = 'queen-test-';
+
+/** Removes the directories of test processes that were killed, with the servers that still run there. */
+async function sweepAbandoned(): Promise<void> {
+  for (const name of readdirSync(tmpdir())) {
+    const owner = /^queen-test-(\d+)-/.exec(name)?.[1];
+    if (owner === undefined || alive(Number(owner))) continue;
+    const directory = join(tmpdir(), name);
+    await killLeftOvers(join(directory, CLUSTER));
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+function alive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+async function makeTemplate(server: TestServer): Promise<void> {
+  await administer(server, `CREATE DATABASE ${server.template}`);
+  const sql = join(import.meta.dirname, '../../packages/broker/src/store/sql');
+  for (const file of readdirSync(sql).sort()) {
+    await administer(server, readFileSync(join(sql, file), 'utf8'), server.template);
+  }
+}
+
+/** Runs one statement outside every test database. */
+export async function administer(server: TestServer, sql: string, database = 'postgres'): Promise<void> {
+  const client = new pg.Client({
+    host: server.host,
+    port: server.port,
+    user: server.user,
+    database,
+  });
+  await client.connect();
+  try {
+    await client.query(sql);
+  } finally {
+    await client.end();
+  }
+}
