@@ -97,8 +97,8 @@ function readItem(
   let payloadStart = -1;
   let payloadEnd = -1;
   for (let key = reader.firstKey(ITEM_KEYS); key !== KEYS_END; key = reader.nextKey(ITEM_KEYS)) {
-    if (key === QUEUE) queue = readText(reader);
-    else if (key === PARTITION) partition = readText(reader);
+    if (key === QUEUE) queue = readText(reader, previous?.queue);
+    else if (key === PARTITION) partition = readText(reader, previous?.partition);
     else if (key === TRANSACTION_ID) transactionId = readText(reader);
     else if (key === PAYLOAD) {
       payloadStart = reader.at;
@@ -127,9 +127,9 @@ function readItem(
   };
 }
 
-function readText(reader: JsonReader): Text {
+function readText(reader: JsonReader, guess?: string): Text {
   const kind = reader.kind();
-  if (kind === 'string') return reader.string();
+  if (kind === 'string') return guess === undefined ? reader.string() : reader.stringLike(guess);
   reader.skip();
   return kind === 'null' ? null : false;
 }
