@@ -58,10 +58,14 @@ export function frameLength(frame: Frame): number {
   );
 }
 
-/** The frames one after the other. Throws a RangeError for a field that the format cannot hold. */
-export function encodeFrames(frames: readonly Frame[]): Buffer {
+/**
+ * The frames one after the other. Throws a RangeError for a field that the format cannot hold, or when the frames
+ * together take more than `bytesMax`.
+ */
+export function encodeFrames(frames: readonly Frame[], bytesMax = Number.MAX_SAFE_INTEGER): Buffer {
   let size = 0;
   for (const frame of frames) size += frameLength(frame);
+  if (size > bytesMax) throw new RangeError(`a segment of ${size} bytes is above the limit of ${bytesMax}`);
   const out = Buffer.allocUnsafe(size);
   let at = 0;
   for (const frame of frames) at = encodeFrame(frame, out, at);

@@ -34,10 +34,7 @@ const decompressOnPool = promisify<Buffer, ZstdOptions, Buffer>(zstdDecompress);
  * a RangeError when the frames exceed {@link SEGMENT_BYTES_MAX} or one of them does not fit its format.
  */
 export function packSegment(frames: readonly Frame[], level: number): Buffer | Promise<Buffer> {
-  const raw = encodeFrames(frames);
-  if (raw.length > SEGMENT_BYTES_MAX) {
-    throw new RangeError(`a segment of ${raw.length} bytes is above the limit of ${SEGMENT_BYTES_MAX}`);
-  }
+  const raw = encodeFrames(frames, SEGMENT_BYTES_MAX);
   const options: ZstdOptions = {
     pledgedSrcSize: raw.length,
     params: { [constants.ZSTD_c_compressionLevel]: level, [constants.ZSTD_c_checksumFlag]: 1 },

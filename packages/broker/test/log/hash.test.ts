@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { hashTransactionId, hashTransactionIds } from '../../src/log/hash.ts';
+
+// Reference values of the canonical (big-endian) form, from the xxHash reference implementation.
+const VECTORS: readonly [string, string][] = [
+  ['', '99aa06d3014798d86001c324468d497f'],
+  ['a', 'a96faf705af16834e6c632b61e964e1f'],
+  ['The quick brown fox jumps over the lazy dog', 'ddd650205ca3e7fa24a1cc2e3a8a7651'],
+  ['abc', '06b05ab6733a618578af5f94892f3950'],
+];
+
+test('known vectors, in canonical byte order', () => {
+  for (const [text, hex] of VECTORS) {
+    assert.equal(hashTransactionIds([text]).toString('hex'), hex, JSON.stringify(text));
+  }
+});
+
+test('a list is the concatenation of its members, wherever it is written to', () => {
+  const txns = ['a', '', 'order-9137-paid', 'é', 'e\u0301', 'x'.repeat(65_535), '__proto__', 'A'];
+  const all = hashTransactionIds(txns);
+  assert.equal(all.length, 16 * txns.length);
+  const out = Buffer.alloc(48, 0xee);
+  for (const [i, txn] of txns.entries()) {
+    hashTransactionId(txn, out, 7);
+    assert.deepEqual(out.subarray(7, 23), all.subarray(16 * i, 16 * i + 16));
+  }
+  assert.ok(out.subarray(0, 7).every((b) => b === 0xee) && out.subarray(23).every((b) => b === 0xee));
+  const distinct = new Set(txns.map((_, i) => all.toString('hex', 16 * i, 16 * i + 16)));
+  assert.equal(distinct.size, txns.length);
+});
+
+test('a buffer without room is refused', () => {
+  assert.throws(() => hashTransactionId('a', Buffer.alloc(20), 5), RangeError);
+});
