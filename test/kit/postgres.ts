@@ -41,11 +41,12 @@ export async function freshDatabase(t?: { after(fn: () => Promise<void>): void }
     hosts: [{ host: server.host, port: server.port }],
     database: name,
     user: server.user,
-    password: '',
+    password: null,
+    ssl: false,
     poolSize: 8,
     statementTimeoutMs: 10_000,
     applicationName: 'queen-test',
-  } as DatabaseOptions;
+  } satisfies DatabaseOptions;
   let shiftSeconds = 0;
   const database: TestDatabase = {
     options,

@@ -1,0 +1,61 @@
+import { globSync } from 'node:fs';
+import { join } from 'node:path';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
+import { SHARED_SERVER, startTestServer } from './kit/server.ts';
+
+/**
+ * Runs the tests, one process a file:
+ *
+ *   npm test                 everything but the long ones
+ *   npm test -- push wake    files whose path holds one of the words
+ *   npm test -- --soak       the long ones (*.soak.test.ts) as well
+ *
+ * One PostgreSQL serves the whole run. The last line counts the tests; the exit code is 1 when one failed or
+ * when there was none to run.
+ */
+const ROOT = join(import.meta.dirname, '..');
+const FILES = ['packages/*/test/**/*.test.ts', 'test/**/*.test.ts'];
+/** Tests start brokers and servers of their own; on two cores more at a time only makes them late. */
+const CONCURRENCY = 2;
+/** A file that hangs is ended and counted as failed. */
+const FILE_LIMIT_MS = { short: 5 * 60_000, soak: 3 * 60 * 60_000 };
+
+async function main(args: readonly string[]): Promise<number> {
+  const soak = args.includes('--soak');
+  const words = args.filter((word) => !word.startsWith('--'));
+  const files = globSync(FILES, { cwd: ROOT, exclude: ['**/node_modules/**'] })
+    .filter((file) => soak || !file.endsWith('.soak.test.ts'))
+    .filter((file) => words.length === 0 || words.some((word) => file.includes(word)))
+    .sort()
+    .map((file) => join(ROOT, file));
+
+  const shared = await startTestServer();
+  process.env[SHARED_SERVER] = JSON.stringify(shared.server);
+  const counts = await runFiles(files, soak ? FILE_LIMIT_MS.soak : FILE_LIMIT_MS.short).finally(shared.stop);
+  console.log(`${counts.passed} passed, ${counts.failed} failed`);
+  return counts.failed === 0 && counts.passed > 0 ? 0 : 1;
+}
+
+function runFiles(files: string[], timeout: number): Promise<{ passed: number; failed: number }> {
+  return new Promise((resolve, reject) => {
+    const total = { passed: 0, failed: 0 };
+    if (files.length === 0) return resolve(total);
+    const events = run({ files, concurrency: CONCURRENCY, timeout, cwd: ROOT });
+    let ended = false;
+    events.on('test:summary', ({ file, counts, success }) => {
+      // One more of these comes for each file; the one of the run names none.
+      if (file !== undefined) return;
+      ended = true;
+      total.passed = counts.passed;
+      total.failed = counts.tests - counts.passed - counts.skipped - counts.todo;
+      if (!success && total.failed === 0) total.failed = 1;
+    });
+    const report = events.compose(spec);
+    report.pipe(process.stdout, { end: false });
+    report.on('error', reject);
+    report.on('end', () => (ended ? resolve(total) : reject(new Error('the run has no summary'))));
+  });
+}
+
+process.exitCode = await main(process.argv.slice(2));
