@@ -16,8 +16,12 @@ export interface Announcement {
 export interface Announcer {
   /** After the commit of a push, or of anything else that appended. */
   pushed(list: readonly Announcement[]): void;
-  /** An ack released a lease or left a backlog: the partition may be claimed again by `group`. */
-  released(partitionId: number, group: string): void;
+  /**
+   * An ack released a lease or left a backlog: the partition may be claimed again by `group`.
+   * @param committed the group's cursor after the ack, where the caller knows it: with it a completed batch
+   *   of a partition without more work costs no empty claim. Leave it out after a failed or retried batch.
+   */
+  released(partitionId: number, group: string, committed?: number): void;
   /** Drops everything that is remembered about the queue, here and at the peers. */
   queueDeleted(tenant: string, queue: string): void;
 }
