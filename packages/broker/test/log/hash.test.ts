@@ -8,6 +8,12 @@ const VECTORS: readonly [string, string][] = [
   ['a', 'a96faf705af16834e6c632b61e964e1f'],
   ['The quick brown fox jumps over the lazy dog', 'ddd650205ca3e7fa24a1cc2e3a8a7651'],
   ['abc', '06b05ab6733a618578af5f94892f3950'],
+  // One for each of the algorithm's ranges of length: 16, 128, 240 bytes and above.
+  ['a'.repeat(17), 'c77749c0e343aac52d27c0235c9dd6e1'],
+  ['a'.repeat(129), 'a7758bdd09a0b20fd53a57a017f40a2f'],
+  ['a'.repeat(240), '0163721cdafde206ea57d24533760a39'],
+  ['a'.repeat(241), '3e7bebe4a2c07b0bf6cfef5c5aca1930'],
+  ['a'.repeat(5000), '7f707e18d1f47e4b86bab6aca5d8f5e9'],
 ];
 
 test('known vectors, in canonical byte order', () => {
