@@ -6,8 +6,8 @@
  * Layout, big-endian: dimensions, has-nulls flag, element OID, length, lower bound, then per element its
  * length (-1 for NULL) and bytes. An empty array has no dimension at all.
  */
+import { parseUuid } from '../log/uuid.ts';
 import { invariant } from './invariant.ts';
-import { parseUuidInto } from './uuid_text.ts';
 
 const OID = { bool: 16, bytea: 17, int8: 20, int4: 23, text: 25, uuid: 2950 } as const;
 const HEADER_BYTES = 20;
@@ -78,7 +78,9 @@ export function uuidArray(values: readonly string[]): Buffer {
   values.forEach((value, i) => {
     const at = HEADER_BYTES + 20 * i;
     out.writeInt32BE(16, at);
-    invariant(parseUuidInto(value, out, at + 4), 'uuid_parameter', { index: i });
+    const bytes = parseUuid(value);
+    invariant(bytes !== null, 'uuid_parameter', { index: i });
+    out.set(bytes, at + 4);
   });
   return out;
 }

@@ -47,6 +47,12 @@ const CANCEL_ATTEMPT_MS = 2_000;
 const CANCEL_ATTEMPTS = 3;
 const CLOSE_GRACE_MS = 1_000;
 const KEEPALIVE_DELAY_MS = 10_000;
+/** The server's own timeout lies this much above ours, which is to act first. */
+export const SERVER_SLACK_MS = 5_000;
+const RAISE_TIMEOUT = {
+  name: 'queen_statement_timeout',
+  text: "SELECT set_config('statement_timeout', $1, $2::boolean)",
+};
 
 /** What pg.Client has beyond its published types. */
 interface ClientInside {
@@ -62,6 +68,8 @@ export class Connection {
   /** No further statement may run here; close it. */
   broken = false;
   closed = false;
+  /** What the session's own statement_timeout is, 0 = none. A longer statement raises it first. */
+  serverTimeoutMs = 0;
   readonly #client: Client;
   readonly #options: ConnectOptions;
   readonly #prepared = new Prepared();
@@ -136,9 +144,21 @@ export class Connection {
       values,
       begin: options.position === 'begin',
     };
-    const result = this.#tail.then(() => this.#run(request, options));
+    const result = this.#tail.then(() => this.#runWithin(request, options));
     this.#tail = result.catch(() => {});
     return result;
+  }
+
+  async #runWithin(request: CallRequest, options: RunOptions): Promise<object[]> {
+    const needMs = options.timeoutMs + SERVER_SLACK_MS;
+    if (this.serverTimeoutMs > 0 && needMs > this.serverTimeoutMs) {
+      // Inside a transaction the setting is local to it, since a rollback would take it back unnoticed.
+      const local = options.position === 'inside';
+      const raise = { ...RAISE_TIMEOUT, values: [String(needMs), local ? 't' : 'f'], begin: false };
+      await this.#run(raise, { timeoutMs: options.timeoutMs, position: 'inside' });
+      if (!local) this.serverTimeoutMs = needMs;
+    }
+    return this.#run(request, options);
   }
 
   #run(request: CallRequest, options: RunOptions): Promise<object[]> {

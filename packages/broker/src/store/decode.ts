@@ -5,8 +5,8 @@
  * A decoder gets the whole receive buffer and a range of it. That buffer is reused by the protocol parser,
  * so whatever a decoder returns is a copy.
  */
+import { formatUuid } from '../log/uuid.ts';
 import { InvariantError, invariant } from './invariant.ts';
-import { uuidText } from './uuid_text.ts';
 
 export type Decoder = (bytes: Buffer, start: number, end: number) => unknown;
 
@@ -62,7 +62,7 @@ const SCALARS: ReadonlyMap<number, Decoder> = new Map<number, Decoder>([
   [1043, text], // varchar
   [1184, timestamptz],
   [2278, () => null], // void
-  [2950, (bytes, start) => uuidText(bytes, start)],
+  [2950, (bytes, start) => formatUuid(bytes, start)],
   [3802, jsonb],
 ]);
 

@@ -36,9 +36,24 @@ export class StoreError extends Error {
   }
 }
 
+/**
+ * The server cannot carry Queen, and no retry changes that; the message is a sentence for the operator.
+ * `requirement` is stable and machine readable: `server_too_old`, `server_encoding`, `pooler_mode`.
+ */
+export class ServerRequirementError extends StoreError {
+  readonly requirement: string;
+
+  constructor(requirement: string, message: string) {
+    super('refused', 'connection', message);
+    this.name = 'ServerRequirementError';
+    this.requirement = requirement;
+  }
+}
+
 /** An ErrorResponse of the server, as pg hands it out. */
 export interface ServerError extends Error {
   code: string;
+  /** ERROR, FATAL or PANIC, never translated. */
   severity: string | undefined;
   detail?: string | undefined;
   hint?: string | undefined;

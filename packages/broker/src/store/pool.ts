@@ -185,7 +185,8 @@ export class Pool {
       return;
     }
     if (this.#all.size === 0 && isHopeless(error)) {
-      for (const waiter of [...this.#waiting]) waiter.fail(poolError('no database connection', error));
+      const answer = error.kind === 'refused' ? error : poolError('no database connection', error);
+      for (const waiter of [...this.#waiting]) waiter.fail(answer);
     }
     this.#pauseMs = Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MIN_MS, this.#pauseMs * 2));
     if (this.#pauseTimer !== undefined) return;
@@ -207,8 +208,9 @@ export class Pool {
   }
 }
 
-/** Wrong password, no such database or role: not healed by waiting a few seconds. */
+/** Wrong password, no such database or role, an unfit server: not healed by waiting a few seconds. */
 function isHopeless(error: StoreError): boolean {
+  if (error.kind === 'refused') return true;
   return error.sqlState !== null && /^(28|3D)/.test(error.sqlState);
 }
 

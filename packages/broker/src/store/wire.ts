@@ -46,15 +46,25 @@ interface ParserShape {
 }
 
 const DATA_ROW = 0x44;
+const ERROR_RESPONSE = 0x45;
+const SEVERITY_FIELD = 0x56;
+const LENGTH_BYTES = 4;
 // The published types mark the method as private; it is an ordinary one.
 const BaseParser = Parser as unknown as new () => ParserShape;
 const BaseConnection = (pg as unknown as { Connection: new (config: object) => Wire }).Connection;
 
 class BinaryParser extends BaseParser {
   override handlePacket(offset: number, code: number, length: number, bytes: Buffer): WireMessage {
-    if (code !== DATA_ROW) return super.handlePacket(offset, code, length, bytes);
-    const row: DataRow = { name: 'dataRow', length, bytes, offset };
-    return row;
+    if (code === DATA_ROW) {
+      const row: DataRow = { name: 'dataRow', length, bytes, offset };
+      return row;
+    }
+    const message = super.handlePacket(offset, code, length, bytes);
+    if (code === ERROR_RESPONSE) {
+      const severity = untranslatedSeverity(bytes, offset, offset + length - LENGTH_BYTES);
+      if (severity !== undefined) (message as WireMessage & { severity: string }).severity = severity;
+    }
+    return message;
   }
 }
 
@@ -83,4 +93,15 @@ export interface WireConfig {
 
 export function newWire(config: WireConfig): Wire {
   return new BinaryConnection({ ...config, keepAlive: true });
+}
+
+/** Field V of an ErrorResponse. pg reads field S, which the server translates into the language of lc_messages. */
+function untranslatedSeverity(bytes: Buffer, start: number, end: number): string | undefined {
+  for (let at = start; at < end && bytes[at] !== 0; ) {
+    const close = bytes.indexOf(0, at + 1);
+    if (close < 0 || close > end) return undefined;
+    if (bytes[at] === SEVERITY_FIELD) return bytes.toString('utf8', at + 1, close);
+    at = close + 1;
+  }
+  return undefined;
 }
