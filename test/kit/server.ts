@@ -1,10 +1,11 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { CLUSTER } from '../../packages/broker/src/store/embedded/cluster.ts';
 import { killLeftOvers } from '../../packages/broker/src/store/embedded/processes.ts';
 import { EmbeddedServer } from '../../packages/broker/src/store/embedded/server.ts';
+import { applySchema } from '../../packages/broker/src/store/schema.ts';
 
 /**
  * The PostgreSQL that tests share. `npm test` starts one for the whole run and names it in the environment;
@@ -87,10 +88,19 @@ function alive(pid: number): boolean {
 
 async function makeTemplate(server: TestServer): Promise<void> {
   await administer(server, `CREATE DATABASE ${server.template}`);
-  const sql = join(import.meta.dirname, '../../packages/broker/src/store/sql');
-  for (const file of readdirSync(sql).sort()) {
-    await administer(server, readFileSync(join(sql, file), 'utf8'), server.template);
-  }
+  await applySchema(
+    {
+      hosts: [{ host: server.host, port: server.port }],
+      user: server.user,
+      database: server.template,
+      password: null,
+      ssl: false,
+      poolSize: 2,
+      statementTimeoutMs: 30_000,
+      applicationName: 'queen-test-template',
+    },
+    quiet,
+  );
 }
 
 /** Runs one statement outside every test database. */

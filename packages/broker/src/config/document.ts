@@ -1,0 +1,21 @@
+import type { Setting } from './kinds.ts';
+import { SETTINGS } from './settings.ts';
+
+/** The table of the environment variables as Markdown, one section a group. */
+export function settingsAsMarkdown(): string {
+  return Object.entries(SETTINGS)
+    .map(([group, settings]) => {
+      const rows = (Object.values(settings) as Setting<unknown>[]).map(row);
+      return `### ${group[0]!.toUpperCase()}${group.slice(1)}\n\n| Variable | Accepts | Default | Meaning |\n|---|---|---|---|\n${rows.join('\n')}\n`;
+    })
+    .join('\n');
+}
+
+function row(setting: Setting<unknown>): string {
+  const names = [setting.name, ...setting.aliases].map((name) => `\`${name}\``).join(', else ');
+  const fixed = setting.default === null ? '-' : `\`${setting.default}\``;
+  const later =
+    setting.later === null ? '' : setting.later === 'warn' ? ' (no effect yet)' : ' (refused: not there yet)';
+  const cells = [names, setting.accepts, setting.derived ?? fixed, setting.about + later];
+  return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+}
