@@ -49,7 +49,7 @@ LANGUAGE sql VOLATILE AS $$
   SELECT p_tenant, n.name, queen.queue_derived_namespace(n.name), queen.queue_derived_task(n.name)
     FROM (SELECT DISTINCT u.name FROM unnest(p_names) AS u(name)) AS n
    WHERE NOT EXISTS (SELECT 1 FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = n.name)
-   ORDER BY n.name
+   ORDER BY n.name COLLATE "C"
   ON CONFLICT (tenant_id, name) DO NOTHING
 $$;
 
@@ -199,8 +199,9 @@ LANGUAGE sql STABLE AS $$
          c.total, c.pending, c.processing, coalesce(d.dead, 0)
     FROM queen.partition_counts(p_tenant, p_queue_id, p_group) c
     JOIN queen.log_partitions p ON p.id = c.partition_id
-    LEFT JOIN (SELECT d.partition_id, count(*) AS dead FROM queen.log_dlq d GROUP BY d.partition_id) d
-      ON d.partition_id = p.id
+    LEFT JOIN (SELECT d.partition_id, count(*) AS dead
+                 FROM queen.log_dlq d JOIN queen.log_partitions o ON o.id = d.partition_id
+                WHERE o.queue_id = p_queue_id GROUP BY d.partition_id) d ON d.partition_id = p.id
    ORDER BY p.name
 $$;
 

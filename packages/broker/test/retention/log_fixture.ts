@@ -1,0 +1,168 @@
+/** A log to retain: queues, partitions and segments written through the one allocator, without a broker. */
+import { createHash } from 'node:crypto';
+import { byteaArray, int4Array, int8Array, textArray } from '../../src/store/arrays.ts';
+import { type Queryable, statement } from '../../src/store/database.ts';
+import { configureQueue } from '../../src/store/queues.ts';
+
+export const TENANT = '00000000-0000-0000-0000-000000000001';
+
+/** Runs at once: a stand-in for admission control. */
+export const admission = { run: <T>(_lane: string, work: () => Promise<T>): Promise<T> => work() };
+
+const PROVISION = statement(
+  'test_provision',
+  'SELECT partition_ids FROM queen.log_provision($1::uuid, $2::text[], $3::text[])',
+);
+const PUSH = statement(
+  'test_push',
+  `SELECT verdicts, bases, created, dup_indexes, dup_offsets
+     FROM queen.log_push($1::bigint[], $2::int[], $3::bigint[], $4::int[], $5::bytea[], $6::bytea[])`,
+);
+
+export async function queueWith(
+  db: Queryable,
+  queue: string,
+  options: Record<string, unknown>,
+): Promise<number> {
+  return (await configureQueue(db, TENANT, queue, true, options)).queueId;
+}
+
+export async function partitionOf(db: Queryable, queue: string, partition: string): Promise<number> {
+  const rows = await db.query<{ partition_ids: number[] }>(PROVISION, [
+    TENANT,
+    textArray([queue]),
+    textArray([partition]),
+  ]);
+  return rows[0]!.partition_ids[0]!;
+}
+
+export type Append =
+  | { verdict: 'stored'; base: number; createdAtMicros: number }
+  | { verdict: 'duplicate'; offsets: number[] }
+  | { verdict: 'missing' };
+
+/** Sixteen bytes that stand for a transactionId. */
+export function hashOf(txn: string): Buffer {
+  return createHash('md5').update(txn).digest();
+}
+
+/** One segment with these transactionIds, probed over the whole window. */
+export async function append(db: Queryable, partitionId: number, txns: readonly string[]): Promise<Append> {
+  const rows = await db.query<{
+    verdicts: number[];
+    bases: (number | null)[];
+    created: (number | null)[];
+    dup_offsets: number[] | null;
+  }>(PUSH, [
+    int8Array([partitionId]),
+    int4Array([txns.length]),
+    int8Array([-1]),
+    int4Array([1]),
+    byteaArray([Buffer.concat(txns.map(hashOf))]),
+    byteaArray([Buffer.from(txns.join())]),
+  ]);
+  const row = rows[0]!;
+  switch (row.verdicts[0]) {
+    case 0:
+      return { verdict: 'stored', base: row.bases[0]!, createdAtMicros: row.created[0]! };
+    case 1:
+      return { verdict: 'duplicate', offsets: row.dup_offsets! };
+    case 2:
+      return { verdict: 'missing' };
+    default:
+      throw new Error(`verdict ${row.verdicts[0]}`);
+  }
+}
+
+let counter = 0;
+/** `count` transactionIds that nobody else uses. */
+export function freshTxns(count: number): string[] {
+  return Array.from({ length: count }, () => `txn-${counter++}`);
+}
+
+const SET_CURSOR = statement(
+  'test_set_cursor',
+  `INSERT INTO queen.log_consumers AS c (partition_id, consumer_group, committed) VALUES ($1::bigint, $2::text, $3::bigint)
+   ON CONFLICT (partition_id, consumer_group) DO UPDATE SET committed = excluded.committed`,
+);
+export async function setCursor(
+  db: Queryable,
+  partitionId: number,
+  group: string,
+  committed: number,
+): Promise<void> {
+  await db.query(SET_CURSOR, [partitionId, group, committed]);
+}
+
+const SET_LEASE = statement(
+  'test_set_lease',
+  `UPDATE queen.log_consumers SET worker_id = 'w', batch_end = $3::bigint, lease_acquired_at = queen.clock(),
+          lease_expires_at = queen.clock() + $4::bigint * interval '1 second'
+    WHERE partition_id = $1::bigint AND consumer_group = $2::text`,
+);
+export async function setLease(
+  db: Queryable,
+  partitionId: number,
+  group: string,
+  batchEnd: number,
+  seconds: number,
+): Promise<void> {
+  await db.query(SET_LEASE, [partitionId, group, batchEnd, seconds]);
+}
+
+const PARTITION = statement(
+  'test_partition',
+  `SELECT last_offset, log_start, txns_start, oldest_live_at, oldest_txn_at, last_created_at
+     FROM queen.log_partitions WHERE id = $1::bigint`,
+);
+const SEGMENTS = statement(
+  'test_segments',
+  `SELECT base_offset, end_offset, created_at FROM queen.log_segments WHERE partition_id = $1::bigint ORDER BY base_offset`,
+);
+const SIDECAR = statement(
+  'test_sidecar',
+  `SELECT base_offset, end_offset, created_at FROM queen.log_txns WHERE partition_id = $1::bigint ORDER BY base_offset`,
+);
+
+export interface Range {
+  base: number;
+  end: number;
+  at: number;
+}
+export interface LogState {
+  lastOffset: number;
+  logStart: number;
+  txnsStart: number;
+  oldestLiveAt: number | null;
+  oldestTxnAt: number | null;
+  segments: Range[];
+  sidecar: Range[];
+}
+
+/** What the tables hold of one partition; null when it is gone (and then nothing may be left of it). */
+export async function logState(db: Queryable, partitionId: number): Promise<LogState | null> {
+  const [partition, segments, sidecar] = await Promise.all([
+    db.query<Record<string, number | null>>(PARTITION, [partitionId]),
+    db.query<Record<string, number>>(SEGMENTS, [partitionId]),
+    db.query<Record<string, number>>(SIDECAR, [partitionId]),
+  ]);
+  const range = (row: Record<string, number>): Range => ({
+    base: row.base_offset!,
+    end: row.end_offset!,
+    at: row.created_at!,
+  });
+  const row = partition[0];
+  if (row === undefined) {
+    if (segments.length + sidecar.length > 0) throw new Error(`rows of partition ${partitionId} outlived it`);
+    return null;
+  }
+  return {
+    lastOffset: row.last_offset!,
+    logStart: row.log_start!,
+    txnsStart: row.txns_start!,
+    oldestLiveAt: row.oldest_live_at!,
+    oldestTxnAt: row.oldest_txn_at!,
+    segments: segments.map(range),
+    sidecar: sidecar.map(range),
+  };
+}
