@@ -1,0 +1,141 @@
+/**
+ * The Fastify side of the wire: everything that is not push, pop or ack. Schemas are TypeBox and are applied as they
+ * stand: nothing is coerced, filled in or removed behind a handler's back.
+ */
+import type { RequestListener, Server } from 'node:http';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import {
+  type FastifyBaseLogger,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type FastifySchemaValidationError,
+  fastify,
+  type RawReplyDefaultExpression,
+  type RawRequestDefaultExpression,
+} from 'fastify';
+import type { Log } from '../observability/log.ts';
+import type { Traffic } from '../observability/traffic.ts';
+import { answerFault, faultBody } from './answer.ts';
+import { type BodyReceiver, ClientGone } from './body.ts';
+import { badBody, badQuery, Fault, faultOf, type Wording } from './errors.ts';
+import type { Identify, Identity, Level } from './identity.ts';
+import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from './json_body.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    identity: Identity;
+  }
+  interface FastifyContextConfig {
+    /** What the route asks of its caller; `read-write` when absent. */
+    level?: Level;
+    wording?: Wording;
+    /** A body that is no JSON counts as none. */
+    lenientBody?: boolean;
+    bodyBytesMax?: number;
+  }
+}
+
+export type App = FastifyInstance<
+  Server,
+  RawRequestDefaultExpression<Server>,
+  RawReplyDefaultExpression<Server>,
+  FastifyBaseLogger,
+  TypeBoxTypeProvider
+>;
+
+export interface AppOptions {
+  identify: Identify;
+  bodies: BodyReceiver;
+  traffic: Traffic;
+  log: Log;
+  /** Gets Fastify's request listener and answers with the server that will call it. */
+  serverFactory: (handler: RequestListener) => Server;
+}
+
+/** A path of names is long when everything in it is percent-encoded: 255 characters of twelve bytes each. */
+const PARAM_BYTES_MAX = 16 * 1024;
+
+export function createApp(options: AppOptions): App {
+  const app = fastify({
+    logger: false,
+    serverFactory: (handler) => options.serverFactory(handler as RequestListener),
+    routerOptions: { maxParamLength: PARAM_BYTES_MAX },
+    ajv: { customOptions: { coerceTypes: false, useDefaults: false, removeAdditional: false } },
+    frameworkErrors: (_error, _request, reply) => {
+      options.traffic.refuse('malformed_url');
+      send(reply, new Fault('malformed_url'));
+    },
+  }).withTypeProvider<TypeBoxTypeProvider>();
+
+  app.decorateRequest('identity', null as unknown as Identity);
+  app.addHook('onRequest', async (request) => {
+    request.identity = await options.identify(request.raw, request.routeOptions.config.level ?? 'read-write');
+  });
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', (request: FastifyRequest) =>
+    readBody(options.bodies, request),
+  );
+  app.setNotFoundHandler((_request, reply) => send(reply, new Fault('no_such_route')));
+  app.setErrorHandler((error, request, reply) => refuse(options, error, request, reply));
+  return app as App;
+}
+
+async function readBody(bodies: BodyReceiver, request: FastifyRequest): Promise<unknown> {
+  const { lenientBody, bodyBytesMax = MANAGEMENT_BODY_BYTES_MAX } = request.routeOptions.config;
+  const body = await bodies.receive(request.raw, { lane: 'other', bytesMax: bodyBytesMax });
+  try {
+    return parseJsonBody(body.bytes);
+  } catch (error) {
+    if (lenientBody === true) return undefined;
+    throw error;
+  } finally {
+    body.release();
+  }
+}
+
+function refuse(options: AppOptions, error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  const fault = frameworkFault(error) ?? faultOf(error, request.routeOptions.config.wording);
+  if (fault.status >= 500) {
+    options.log.error(
+      { err: fault.cause ?? fault, code: fault.code, path: request.routeOptions.url },
+      'request failed',
+    );
+  } else options.traffic.refuse(fault.code);
+  if (error instanceof ClientGone || reply.raw.destroyed) {
+    reply.hijack();
+    return;
+  }
+  if (!request.raw.complete) {
+    // Part of the body is still on its way: this answer must outlive the connection (see answerFault).
+    reply.hijack();
+    answerFault(reply.raw, fault);
+    return;
+  }
+  send(reply, fault);
+}
+
+function send(reply: FastifyReply, fault: Fault): void {
+  const { type, body } = faultBody(fault);
+  if (fault.retryAfterSeconds !== undefined) reply.header('Retry-After', Math.ceil(fault.retryAfterSeconds));
+  reply.code(fault.status).type(type).send(body);
+}
+
+/** Fastify's own errors, in our words. Null: it is not one of those. */
+function frameworkFault(error: unknown): Fault | null {
+  const { validation, validationContext, statusCode } = error as FastifyError;
+  if (validation !== undefined) return validationFault(validation[0]!, validationContext ?? 'body');
+  if (error instanceof Fault || typeof statusCode !== 'number' || statusCode < 400 || statusCode >= 500)
+    return null;
+  return new Fault('malformed_http', { message: (error as FastifyError).message });
+}
+
+function validationFault(error: FastifySchemaValidationError, context: string): Fault {
+  const parent = error.instancePath.slice(1).replaceAll('/', '.');
+  const missing = error.keyword === 'required' ? String(error.params.missingProperty) : '';
+  const field = [parent, missing].filter((part) => part !== '').join('.');
+  const detail = missing === '' ? (error.message ?? 'is not allowed') : 'is missing';
+  if (context === 'querystring') return badQuery(field, detail);
+  return badBody(`${field === '' ? 'the body' : field} ${detail}`, field);
+}

@@ -1,0 +1,135 @@
+/**
+ * Every way in which the wire says no: one table of code, status and sentence. A handler throws a Fault; whatever
+ * else comes flying is turned into one by `faultOf`, so that no answer is ever improvised.
+ */
+import { EngineError } from '../engine/errors.ts';
+import { BodyFault } from '../log/json/fault.ts';
+
+interface FaultKind {
+  readonly status: number;
+  /** What is said when the thrower adds nothing of its own. */
+  readonly sentence: string;
+}
+
+export const FAULTS = {
+  // What the transport refuses before a handler runs.
+  malformed_http: { status: 400, sentence: 'the request is not well-formed HTTP/1.1' },
+  request_timeout: { status: 408, sentence: 'the request did not arrive in time; send it again' },
+  body_too_large: { status: 413, sentence: 'the request body is too large' },
+  unsupported_encoding: {
+    status: 415,
+    sentence: 'a compressed request body is not supported: send the JSON without Content-Encoding',
+  },
+  expectation_failed: { status: 417, sentence: 'only "Expect: 100-continue" is supported' },
+  headers_too_large: { status: 431, sentence: 'the request line and headers are too large' },
+  no_such_route: { status: 404, sentence: 'Not Found' },
+  malformed_url: { status: 400, sentence: 'the URL holds a malformed percent escape or invalid UTF-8' },
+
+  // What the caller got wrong.
+  bad_body: { status: 400, sentence: 'bad body' },
+  bad_query: { status: 400, sentence: 'bad query parameter' },
+  bad_name: { status: 400, sentence: 'bad name' },
+  bad_mode: { status: 400, sentence: 'mode must be "merge" or "replace"' },
+  conflation_needs_group: { status: 400, sentence: 'conflation=true needs a consumerGroup' },
+  conflation_with_auto_ack: { status: 400, sentence: 'conflation=true cannot be combined with autoAck=true' },
+  scope_missing: { status: 400, sentence: 'namespace or task is required' },
+  queue_not_found: { status: 404, sentence: 'Queue not found' },
+
+  // What went wrong here.
+  overloaded: { status: 429, sentence: 'too much is in flight, try again shortly' },
+  pool: { status: 500, sentence: 'pool' },
+  in_doubt: { status: 500, sentence: 'the outcome is unknown: look before you repeat' },
+  unavailable: { status: 500, sentence: 'the database did not carry this out; nothing was written' },
+  internal: { status: 500, sentence: 'internal error' },
+} as const satisfies Record<string, FaultKind>;
+
+export type FaultCode = keyof typeof FAULTS;
+
+interface FaultExtra {
+  message?: string | undefined;
+  field?: string | undefined;
+  retryAfterSeconds?: number | undefined;
+  cause?: unknown;
+  /** More keys for the envelope, in front of nothing that it holds already. */
+  extra?: Record<string, unknown> | undefined;
+  /** Another code than the table's, when the engine has a finer one. */
+  code?: string | undefined;
+}
+
+export class Fault extends Error {
+  readonly code: string;
+  readonly status: number;
+  readonly field: string | undefined;
+  readonly retryAfterSeconds: number | undefined;
+  readonly extra: Record<string, unknown> | undefined;
+
+  constructor(kind: FaultCode, more: FaultExtra = {}) {
+    super(
+      more.message ?? FAULTS[kind].sentence,
+      more.cause === undefined ? undefined : { cause: more.cause },
+    );
+    this.name = 'Fault';
+    this.code = more.code ?? kind;
+    this.status = FAULTS[kind].status;
+    this.field = more.field;
+    this.retryAfterSeconds = more.retryAfterSeconds;
+    this.extra = more.extra;
+  }
+
+  /** The JSON envelope. */
+  envelope(): Record<string, unknown> {
+    const envelope: Record<string, unknown> = { error: this.message, code: this.code };
+    if (this.field !== undefined) envelope.field = this.field;
+    return this.extra === undefined ? envelope : { ...envelope, ...this.extra };
+  }
+}
+
+export function badBody(detail: string, field?: string): Fault {
+  return new Fault('bad_body', { message: `bad body: ${detail}`, field: field === '' ? undefined : field });
+}
+
+export function badQuery(name: string, detail: string): Fault {
+  return new Fault('bad_query', { message: `bad query parameter ${name}: ${detail}`, field: name });
+}
+
+/** How a route words a failure of the engine. */
+export interface Wording {
+  /** The text of a 500 that is not about connections; the detail of the failure is its argument. */
+  failed: (detail: string) => string;
+}
+
+const PLAIN: Wording = { failed: (detail) => detail };
+
+/** Turns anything thrown into the Fault to answer. */
+export function faultOf(error: unknown, wording: Wording = PLAIN): Fault {
+  if (error instanceof Fault) return error;
+  if (error instanceof BodyFault) return badBody(error.message, error.field);
+  if (!(error instanceof EngineError)) return new Fault('internal', { cause: error });
+  switch (error.kind) {
+    case 'refused':
+      return refusedFault(error);
+    case 'overloaded':
+      return new Fault('overloaded', {
+        message: error.message,
+        retryAfterSeconds: error.retryAfterSeconds ?? 1,
+      });
+    case 'unavailable':
+      if (error.code === 'pool') return new Fault('pool', { cause: error });
+      return new Fault('unavailable', {
+        message: wording.failed(error.message),
+        code: error.code,
+        cause: error,
+      });
+    case 'in_doubt':
+      return new Fault('in_doubt', { message: wording.failed(error.message), cause: error });
+  }
+}
+
+/**
+ * A statement that the database itself refused is our mistake and not the caller's: it becomes a 500 here, and the
+ * checks in front of the engine see to it that no input leads there.
+ */
+function refusedFault(error: EngineError): Fault {
+  if (error.code === 'sql') return new Fault('internal', { message: error.message, cause: error });
+  return new Fault('bad_body', { message: error.message, field: error.field, code: error.code });
+}

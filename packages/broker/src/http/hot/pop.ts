@@ -1,0 +1,168 @@
+/**
+ * GET /api/v1/pop/queue/:queue, …/partition/:partition and /api/v1/pop?namespace=&task=: one handler, three scopes.
+ *
+ * A claim hides messages for a whole lease, so nothing may be claimed for a client that is gone: the engine gets an
+ * abort signal that fires with the connection.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { EngineError } from '../../engine/errors.ts';
+import { type PopAnswer, type PopRequest, type PopScope, QUEUE_MODE_GROUP } from '../../engine/types.ts';
+import { answerChunks, answerJson, answerNothing } from '../answer.ts';
+import { Fault, type Wording } from '../errors.ts';
+import { parseInstant } from '../instants.ts';
+import { pathName, queryName } from '../names.ts';
+import { Query } from '../query.ts';
+import type { HotContext } from './context.ts';
+import { renderEmptyPop, renderPop } from './pop_answer.ts';
+
+export const popWording: Wording = { failed: () => 'pop failed' };
+
+export async function popQueue(
+  context: HotContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+  queueSegment: string,
+  queryText: string,
+): Promise<void> {
+  const scope: PopScope = { kind: 'queue', queue: pathName(queueSegment, 'queue') };
+  return pop(context, request, response, scope, new Query(queryText));
+}
+
+export async function popPartition(
+  context: HotContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+  queueSegment: string,
+  partitionSegment: string,
+  queryText: string,
+): Promise<void> {
+  const scope: PopScope = {
+    kind: 'partition',
+    queue: pathName(queueSegment, 'queue'),
+    partition: pathName(partitionSegment, 'partition'),
+  };
+  return pop(context, request, response, scope, new Query(queryText));
+}
+
+export async function popDiscovery(
+  context: HotContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+  queryText: string,
+): Promise<void> {
+  const query = new Query(queryText);
+  const scope: PopScope = {
+    kind: 'discovery',
+    namespace: queryName(query, 'namespace'),
+    task: queryName(query, 'task'),
+  };
+  if (scope.namespace === null && scope.task === null) {
+    throw new Fault('scope_missing', { extra: { success: false, messages: [] } });
+  }
+  return pop(context, request, response, scope, query);
+}
+
+async function pop(
+  context: HotContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+  scope: PopScope,
+  query: Query,
+): Promise<void> {
+  const { tenant } = await context.identify(request, 'read-write');
+  const wait = context.connections.wait(response);
+  try {
+    const wish = readPop(context, tenant, scope, query, wait.signal);
+    const answer = await claim(context, wish, wait.signal);
+    count(context, answer);
+    send(response, wish, answer);
+  } finally {
+    context.connections.settled(response, wait);
+  }
+}
+
+/** Reads the parameters. They are typed on every scope, also where a scope ignores one. */
+function readPop(
+  context: HotContext,
+  tenant: string,
+  scope: PopScope,
+  query: Query,
+  signal: AbortSignal,
+): PopRequest {
+  const batch = query.integer('batch');
+  const timeoutMs = query.integer('timeout') ?? context.pop.timeoutMs;
+  const group = queryName(query, 'consumerGroup') ?? QUEUE_MODE_GROUP;
+  const conflation = query.boolean('conflation');
+  const commitOnDelivery = query.boolean('commitOnDelivery');
+  const autoAck = query.boolean('autoAck') ?? commitOnDelivery ?? false;
+  if (conflation === true && group === QUEUE_MODE_GROUP) {
+    throw new Fault('conflation_needs_group', { field: 'consumerGroup' });
+  }
+  if (conflation === true && autoAck) throw new Fault('conflation_with_auto_ack', { field: 'autoAck' });
+  return {
+    tenant,
+    scope,
+    group,
+    batch: batch === null ? null : Math.max(1, batch),
+    partitions: query.integer('partitions'),
+    autoAck,
+    waitMs: query.boolean('wait') === true ? Math.max(0, timeoutMs) : 0,
+    leaseSeconds: Math.max(0, query.integer('leaseSeconds') ?? 0),
+    subscriptionMode: subscriptionMode(query.text('subscriptionMode'), context.pop.subscriptionMode),
+    subscriptionFrom: subscriptionFrom(query.text('subscriptionFrom')),
+    conflation,
+    autopilot: query.boolean('autopilot') ?? false,
+    signal,
+  };
+}
+
+/** `new` and its alias; every other word means `all`. */
+export function subscriptionMode(word: string | null, absent: 'new' | 'all'): 'new' | 'all' {
+  if (word === null || word === '') return absent;
+  return word === 'new' || word === 'new-only' ? 'new' : 'all';
+}
+
+/** What cannot be read as an instant is ignored. */
+function subscriptionFrom(text: string | null): PopRequest['subscriptionFrom'] {
+  if (text === null) return null;
+  return text === 'now' ? 'now' : parseInstant(text);
+}
+
+const NOTHING: PopAnswer = {
+  leaseId: '',
+  claims: [],
+  conflation: false,
+  conflationConflict: false,
+  autopilot: null,
+  paused: false,
+};
+
+async function claim(context: HotContext, wish: PopRequest, signal: AbortSignal): Promise<PopAnswer> {
+  if (signal.aborted) return NOTHING;
+  try {
+    return await context.broker.pop(wish);
+  } catch (error) {
+    if (signal.aborted) return NOTHING;
+    if (!(error instanceof EngineError) || error.kind !== 'refused' || error.code !== 'sql') throw error;
+    // The statement failed by itself. A consumer can do nothing about it and must not stop working for it.
+    context.log.error({ err: error, scope: wish.scope, group: wish.group }, 'pop refused by the database');
+    return NOTHING;
+  }
+}
+
+function count({ traffic }: HotContext, answer: PopAnswer): void {
+  traffic.popRequests++;
+  if (answer.claims.length === 0) traffic.popEmpty++;
+  for (const { queue, messages, deliveryAttempt } of answer.claims) {
+    traffic.popMessages += messages.length;
+    if (deliveryAttempt > 1) traffic.redeliveredMessages += messages.length;
+    traffic.popped(queue, messages.length);
+  }
+}
+
+function send(response: ServerResponse, wish: PopRequest, answer: PopAnswer): void {
+  if (answer.claims.length > 0) answerChunks(response, 200, renderPop(wish, answer));
+  else if (wish.conflation !== true && !answer.conflation && !answer.conflationConflict)
+    answerNothing(response);
+  else answerJson(response, 200, renderEmptyPop(wish, answer));
+}

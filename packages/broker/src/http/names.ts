@@ -1,0 +1,29 @@
+/** The checks of names, as faults of a path segment, a query parameter or a body field. */
+import { nameFault } from '../log/names.ts';
+import { badBody, badQuery, Fault } from './errors.ts';
+import type { Query } from './query.ts';
+import { decodeSegment } from './target.ts';
+
+/** A name in the path. `field` is what the 400 calls it. */
+export function pathName(segment: string, field: string): string {
+  const name = decodeSegment(segment, field);
+  const fault = nameFault(name, field);
+  if (fault !== null) throw new Fault('bad_name', { message: fault, field });
+  return name;
+}
+
+/** A name in the query. Null: not sent, or sent empty. */
+export function queryName(query: Query, name: string): string | null {
+  const value = query.text(name);
+  if (value === null || value === '') return null;
+  const fault = nameFault(value, name);
+  if (fault !== null) throw badQuery(name, fault);
+  return value;
+}
+
+/** A name in a body, already known to be a string. */
+export function bodyName(value: string, field: string): string {
+  const fault = nameFault(value, field);
+  if (fault !== null) throw badBody(fault, field);
+  return value;
+}

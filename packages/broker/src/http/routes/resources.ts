@@ -1,0 +1,140 @@
+/** GET and DELETE under /api/v1/resources: what queues there are, what is in them, and their end. */
+import { Type } from '@fastify/type-provider-typebox';
+import type {
+  BrokerFace,
+  Grouping,
+  PartitionStats,
+  QueueDepth,
+  QueueDetail,
+  QueueSummary,
+} from '../../engine/types.ts';
+import { nameFault } from '../../log/names.ts';
+import type { App } from '../app.ts';
+import { badQuery, Fault } from '../errors.ts';
+import { formatMicros, formatMicrosOrNull } from '../instants.ts';
+
+const OneQueue = Type.Object({ queue: Type.String() });
+const read = { level: 'read-only' } as const;
+
+export function resourceRoutes(app: App, broker: BrokerFace): void {
+  app.get('/api/v1/resources/queues', { config: read }, async ({ identity }) => {
+    return { queues: (await broker.listQueues(identity.tenant)).map(renderSummary) };
+  });
+
+  app.get(
+    '/api/v1/resources/queues/:queue',
+    { config: read, schema: { params: OneQueue } },
+    async (request) => {
+      const queue = queueName(request.params.queue);
+      const detail = await broker.inspectQueue(request.identity.tenant, queue);
+      if (detail === null) throw new Fault('queue_not_found');
+      return renderDetail(detail);
+    },
+  );
+
+  const Depth = { params: OneQueue, querystring: Type.Object({ group: Type.Optional(Type.String()) }) };
+  app.get('/api/v1/resources/queues/:queue/depth', { config: read, schema: Depth }, async (request) => {
+    const queue = queueName(request.params.queue);
+    const group = groupName(request.query.group);
+    const depth = await broker.queueDepth(request.identity.tenant, queue, group);
+    if (depth === null) throw new Fault('queue_not_found');
+    return renderDepth(queue, group, depth);
+  });
+
+  const admin = { level: 'admin' } as const;
+  app.delete(
+    '/api/v1/resources/queues/:queue',
+    { config: admin, schema: { params: OneQueue } },
+    async (request) => {
+      const queue = queueName(request.params.queue);
+      if (await broker.deleteQueue(request.identity.tenant, queue))
+        return { deleted: true, queue, existed: true };
+      return { deleted: false, queue, existed: false, message: 'Queue not found, nothing was deleted' };
+    },
+  );
+
+  app.get('/api/v1/resources/namespaces', { config: read }, async ({ identity }) => {
+    return {
+      namespaces: (await broker.namespaces(identity.tenant)).map((each) => renderGrouping('namespace', each)),
+    };
+  });
+
+  app.get('/api/v1/resources/tasks', { config: read }, async ({ identity }) => {
+    return { tasks: (await broker.tasks(identity.tenant)).map((each) => renderGrouping('task', each)) };
+  });
+}
+
+function queueName(name: string): string {
+  const fault = nameFault(name, 'queue');
+  if (fault !== null) throw new Fault('bad_name', { message: fault, field: 'queue' });
+  return name;
+}
+
+function groupName(group: string | undefined): string | null {
+  if (group === undefined || group === '') return null;
+  const fault = nameFault(group, 'group');
+  if (fault !== null) throw badQuery('group', fault);
+  return group;
+}
+
+function renderSummary(queue: QueueSummary) {
+  const { createdAtMicros, ...rest } = queue;
+  return { ...rest, createdAt: formatMicros(createdAtMicros) };
+}
+
+function renderStats(stats: PartitionStats) {
+  const { total, pending, processing, completed, deadLetter } = stats;
+  return { total, pending, processing, completed, failed: null, deadLetter };
+}
+
+function renderDetail(queue: QueueDetail) {
+  return {
+    id: queue.id,
+    name: queue.name,
+    namespace: queue.options.namespace,
+    task: queue.options.task,
+    createdAt: formatMicros(queue.createdAtMicros),
+    options: queue.options,
+    partitions: queue.partitions.map((partition) => ({
+      id: partition.id,
+      name: partition.name,
+      createdAt: formatMicros(partition.createdAtMicros),
+      stats: renderStats(partition.stats),
+      oldestMessage: formatMicrosOrNull(partition.oldestMessageMicros),
+      newestMessage: formatMicrosOrNull(partition.newestMessageMicros),
+    })),
+    totals: renderStats(queue.totals),
+    retainedBytes: queue.retainedBytes,
+    segments: queue.segments,
+  };
+}
+
+function renderDepth(queue: string, group: string | null, depth: QueueDepth) {
+  const partitions = depth.partitions.map(({ partition, pending, processing }) => {
+    const leased = Math.min(processing, pending);
+    return { partition, pending, processing: leased, ready: pending - leased };
+  });
+  const sum = (key: 'pending' | 'processing' | 'ready') =>
+    partitions.reduce((total, each) => total + each[key], 0);
+  const partitionsPending = partitions.filter((each) => each.pending > 0).length;
+  const partitionsReady = partitions.filter((each) => each.ready > 0).length;
+  const pending = sum('pending');
+  const ready = sum('ready');
+  return {
+    queue,
+    group,
+    pending,
+    processing: sum('processing'),
+    ready,
+    partitionsPending,
+    partitionsReady,
+    conflation: depth.conflation,
+    effectivePending: depth.conflation ? partitionsPending : pending,
+    effectiveReady: depth.conflation ? partitionsReady : ready,
+    partitions,
+  };
+}
+
+function renderGrouping(key: 'namespace' | 'task', { name, queues, partitions, messages }: Grouping) {
+  return { [key]: name, queues, partitions, messages };
+}

@@ -1,0 +1,111 @@
+/**
+ * Every metric family of the broker in one table: name, type, labels, meaning. A family appears in the exposition
+ * as soon as somebody has registered a source for it (see metrics.ts). Names are public: dashboards and alerts
+ * depend on them.
+ */
+
+export interface Family {
+  readonly type: 'counter' | 'gauge';
+  readonly labels: readonly string[];
+  readonly help: string;
+}
+
+function counter(help: string, ...labels: string[]): Family {
+  return { type: 'counter', labels, help };
+}
+
+function gauge(help: string, ...labels: string[]): Family {
+  return { type: 'gauge', labels, help };
+}
+
+export const FAMILIES = {
+  // The process.
+  queen_uptime_seconds: gauge('Seconds since this process started'),
+  queen_process_resident_memory_bytes: gauge('Resident set size of this process'),
+  queen_event_loop_lag_avg_milliseconds: gauge(
+    'Mean scheduling delay of the event loop over the last seconds',
+  ),
+  queen_event_loop_lag_max_milliseconds: gauge(
+    'Longest scheduling delay of the event loop over the last seconds',
+  ),
+
+  // Traffic since the process started.
+  queen_process_push_requests_total: counter('Push requests answered by this process'),
+  queen_process_push_messages_total: counter('Messages in the push requests of this process'),
+  queen_process_pop_requests_total: counter('Pop requests answered by this process'),
+  queen_process_pop_messages_total: counter('Messages delivered by this process'),
+  queen_process_ack_requests_total: counter('Ack requests answered by this process'),
+  queen_process_ack_messages_total: counter('Acknowledgements in the ack requests of this process'),
+  queen_push_results_total: counter('Items of push answers by status', 'status'),
+  queen_ack_failed_total: counter('Acknowledgements that were answered with success false'),
+  queen_ack_unfenced_total: counter('Acknowledgements that came without a lease id and so were not fenced'),
+  queen_http_answers_total: counter('HTTP answers by class of status', 'class'),
+  queen_http_refused_total: counter('Requests refused before a handler ran, by reason', 'reason'),
+  queen_http_connections: gauge('Open client connections'),
+  queen_http_requests_in_flight: gauge('Requests received and not answered yet, parked long polls included'),
+  queen_http_body_bytes: gauge('Bytes of request bodies held in memory'),
+
+  // Pop.
+  queen_parked_long_polls: gauge('Waiting pops', 'queue'),
+  queen_pop_targeted_total: counter('Claims issued for one named partition'),
+  queen_pop_wildcard_total: counter('Claims issued for any partition of a queue'),
+  queen_pop_empty_total: counter('Pops that delivered nothing'),
+  queen_pop_fill_wait_total: counter('Pops held back by minPopWaitTime'),
+  queen_pop_fill_wait_microseconds_total: counter('Time that pops were held back by minPopWaitTime'),
+  queen_pop_redelivered_messages_total: counter('Messages delivered with an attempt above 1'),
+  queen_pop_repeated_offset_total: counter(
+    'Claims whose first message had been leased many times without ever being settled',
+  ),
+  queen_corrupt_segments_total: counter('Stored segments that could not be decoded'),
+
+  // The hot list and wakes.
+  queen_hotlist_rings: gauge('Rings of ready partitions in memory, one a queue and group'),
+  queen_hotlist_entries: gauge('Partitions marked ready over all rings'),
+  queen_hotlist_reseeds_total: counter('Rings filled again from the database', 'kind'),
+  queen_hotlist_dry_claims_total: counter('Candidates of a ring that had nothing to claim'),
+  queen_wake_sent_total: counter('Announcements sent to the other brokers'),
+  queen_wake_received_total: counter('Announcements received from the other brokers'),
+  queen_wake_reconnects_total: counter('Times that the listening connection was opened anew'),
+  queen_wake_connected: gauge('1 while the listening connection is up'),
+
+  // Batching towards the database.
+  queen_batches_fired_total: counter('Fused database calls', 'op'),
+  queen_batch_items_fired_total: counter('Items in fused database calls', 'op'),
+  queen_fusion_items_per_batch: gauge('Mean number of items in recent fused calls', 'op'),
+  queen_batch_rtt_milliseconds: gauge('Duration of recent fused calls', 'op', 'quantile'),
+
+  // Admission and the pool.
+  queen_admission_budget: gauge('Write transactions admitted at once'),
+  queen_admission_inflight: gauge('Admitted and not finished', 'lane'),
+  queen_admission_waiting: gauge('Waiting for a slot', 'lane'),
+  queen_admission_trains_per_s: gauge('Commit trains a second'),
+  queen_admission_txn_per_train: gauge('Transactions in a commit train'),
+  queen_admission_cycle_ms: gauge('Time between two commit trains'),
+  queen_admission_refused_total: counter('Requests refused because too much was in flight'),
+  queen_push_pending_bytes: gauge('Accepted and unanswered bytes of pushes'),
+  queen_db_pool_size: gauge('Database connections, open or to be opened'),
+  queen_db_pool_idle: gauge('Database connections without work'),
+  queen_db_pool_active: gauge('Database connections at work'),
+  queen_db_pool_waiting: gauge('Callers waiting for a database connection'),
+  queen_db_statements_total: counter('Statements sent to the database by this process'),
+
+  // Deduplication.
+  queen_dedup_suppressed_partitions: gauge('Partitions that the memory gate of the dedup cache keeps out'),
+  queen_dedup_resident_partitions: gauge('Partitions whose dedup window is in memory'),
+  queen_dedup_cache_bytes: gauge('Memory taken by the dedup cache'),
+  queen_dedup_vouched_total: counter('Flushes whose hashes the dedup cache vouched for'),
+  queen_dedup_probed_total: counter('Flushes that the database had to probe'),
+  queen_dedup_hydrations_total: counter('Dedup windows loaded from the database', 'outcome'),
+
+  // The ack registry.
+  queen_ack_registry_bytes: gauge('Memory taken by the registry of delivered batches'),
+  queen_ack_registry_hits_total: counter('Acknowledgements settled by position'),
+  queen_ack_registry_misses_total: counter('Acknowledgements that needed their hashes resolved'),
+
+  // Retention.
+  queen_retention_passes_total: counter('Retention passes of this process'),
+  queen_retention_messages_total: counter('Messages deleted by retention', 'rule'),
+  queen_retention_partitions_removed_total: counter('Idle empty partitions removed'),
+} as const satisfies Record<string, Family>;
+
+export type FamilyName = keyof typeof FAMILIES;

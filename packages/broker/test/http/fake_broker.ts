@@ -1,0 +1,139 @@
+/** A hand-written broker face for the wire's tests: it records what it was asked and answers what it is told to. */
+import {
+  type AckRequest,
+  type AckVerdict,
+  type BrokerFace,
+  type ConfigureRequest,
+  type ConfigureResult,
+  type ExtendResult,
+  type PopAnswer,
+  type PopRequest,
+  type PushRequest,
+  type PushResult,
+  type QueueDepth,
+  type QueueDetail,
+  type QueueOptions,
+  ZERO_UUID,
+} from '../../src/engine/types.ts';
+
+export const EMPTY_POP: PopAnswer = {
+  leaseId: '',
+  claims: [],
+  conflation: false,
+  conflationConflict: false,
+  autopilot: null,
+  paused: false,
+};
+
+export const OPTIONS: QueueOptions = {
+  namespace: '',
+  task: '',
+  priority: 0,
+  leaseTime: 300,
+  retryLimit: 3,
+  retryDelay: 1000,
+  maxSize: 0,
+  ttl: 3600,
+  deadLetterQueue: true,
+  dlqAfterMaxRetries: true,
+  delayedProcessing: 0,
+  windowBuffer: 0,
+  retentionEnabled: false,
+  retentionSeconds: 0,
+  completedRetentionSeconds: 0,
+  maxWaitTimeSeconds: 0,
+  minPopWaitTime: 0,
+  encryptionEnabled: false,
+  dedupWindowSeconds: 3600,
+  retentionSinkHold: '',
+  retentionSinkHoldMaxSeconds: 604800,
+};
+
+export class FakeBroker implements BrokerFace {
+  pushes: PushRequest[] = [];
+  pops: PopRequest[] = [];
+  acks: AckRequest[] = [];
+  configures: ConfigureRequest[] = [];
+  extensions: [string, string, number][] = [];
+  deleted: string[] = [];
+  depthGroups: (string | null)[] = [];
+
+  onPush: (request: PushRequest) => Promise<PushResult[]> = async (request) =>
+    request.items.map((item, i) => ({
+      status: 'queued',
+      messageId: ZERO_UUID,
+      transactionId: item.transactionId ?? ZERO_UUID,
+      partitionId: '1',
+      offset: i,
+      error: null,
+    }));
+  onPop: (request: PopRequest) => Promise<PopAnswer> = async () => EMPTY_POP;
+  onAck: (request: AckRequest) => Promise<AckVerdict[]> = async (request) =>
+    request.items.map(() => ({ success: true, error: null, leaseReleased: true, dlq: false, noop: false }));
+  onExtend: () => Promise<ExtendResult> = async () => ({ renewed: 0, expiresAtMicros: null });
+  onHealthy: () => Promise<boolean> = async () => true;
+  onConfigure: (request: ConfigureRequest) => Promise<ConfigureResult> = async (request) => ({
+    queueId: '7',
+    queue: request.queue,
+    options: { ...OPTIONS, ...(request.options as Partial<QueueOptions>) },
+    ignored: [],
+  });
+  detail: QueueDetail | null = null;
+  depth: QueueDepth | null = null;
+
+  push(request: PushRequest): Promise<PushResult[]> {
+    this.pushes.push(request);
+    return this.onPush(request);
+  }
+  pop(request: PopRequest): Promise<PopAnswer> {
+    this.pops.push(request);
+    return this.onPop(request);
+  }
+  ack(request: AckRequest): Promise<AckVerdict[]> {
+    this.acks.push(request);
+    return this.onAck(request);
+  }
+  extend(tenant: string, leaseId: string, seconds: number): Promise<ExtendResult> {
+    this.extensions.push([tenant, leaseId, seconds]);
+    return this.onExtend();
+  }
+  configure(request: ConfigureRequest): Promise<ConfigureResult> {
+    this.configures.push(request);
+    return this.onConfigure(request);
+  }
+  async listQueues() {
+    return [
+      {
+        id: '7',
+        name: 'orders',
+        namespace: 'n',
+        task: 't',
+        createdAtMicros: 1_785_409_364_512_873,
+        partitions: 2,
+        retainedBytes: 10,
+        segments: { segments: 1, messages: 3 },
+        messages: { total: 3, pending: 2, processing: 1 },
+      },
+    ];
+  }
+  async inspectQueue() {
+    return this.detail;
+  }
+  async queueDepth(_tenant: string, _queue: string, group: string | null) {
+    this.depthGroups.push(group);
+    return this.depth;
+  }
+  async namespaces() {
+    return [{ name: 'n', queues: 1, partitions: 2, messages: { total: 3, pending: 2 } }];
+  }
+  async tasks() {
+    return [{ name: 't', queues: 1, partitions: 2, messages: { total: 3, pending: 2 } }];
+  }
+  async deleteQueue(_tenant: string, queue: string) {
+    this.deleted.push(queue);
+    return queue === 'orders';
+  }
+  healthy(): Promise<boolean> {
+    return this.onHealthy();
+  }
+}
