@@ -1,0 +1,115 @@
+/**
+ * Whole-batch completions of many requests in one statement and one commit. An ack costs a commit, and a commit costs a
+ * flush of the write-ahead log: what arrives during one flush shares the next.
+ *
+ * Completions map to shards by partition; a shard has one flush in flight and starts the next the moment that one ends,
+ * so nothing waits for a timer and a lone ack is sent at once. The flush is the ordinary decision procedure with one
+ * completed offset a row, so it cannot leave a row otherwise than an ack by transactionId would.
+ */
+
+import type { AckGroupArgs } from '../../store/ack.ts';
+import { ACK_CODE, type AckGroupRow } from '../../store/ack.ts';
+
+export interface Completion {
+  tenant: string;
+  partitionId: number;
+  group: string;
+  worker: string;
+  /** The offset up to which everything is completed. */
+  position: number;
+}
+
+interface Pending extends Completion {
+  readonly key: string;
+  readonly waiters: { resolve(row: AckGroupRow): void; reject(error: unknown): void }[];
+}
+
+interface Shard {
+  pending: Pending[];
+  busy: boolean;
+}
+
+/** Rows a flush may hold locked until its commit. */
+const ROWS_A_FLUSH_MAX = 512;
+
+export class AckFusion {
+  readonly #shards: Shard[];
+  readonly #flush: (groups: AckGroupArgs[]) => Promise<AckGroupRow[]>;
+  /** Flushes, and the completions in them, since the start. */
+  readonly counters: { flushes: number; items: number } = { flushes: 0, items: 0 };
+
+  constructor(options: { shards: number; flush: (groups: AckGroupArgs[]) => Promise<AckGroupRow[]> }) {
+    this.#shards = Array.from({ length: Math.max(1, options.shards) }, () => ({ pending: [], busy: false }));
+    this.#flush = options.flush;
+  }
+
+  /** The procedure's answer for the row. Rejects when the flush failed: then nothing is known to be committed. */
+  submit(completion: Completion): Promise<AckGroupRow> {
+    const shard = this.#shards[completion.partitionId % this.#shards.length]!;
+    const answer = new Promise<AckGroupRow>((resolve, reject) => {
+      const key = `${completion.partitionId}\u001f${completion.group}`;
+      const same = shard.pending.find(
+        (p) => p.key === key && p.worker === completion.worker && p.tenant === completion.tenant,
+      );
+      if (same === undefined) {
+        shard.pending.push({ ...completion, key, waiters: [{ resolve, reject }] });
+      } else {
+        same.position = Math.max(same.position, completion.position);
+        same.waiters.push({ resolve, reject });
+      }
+    });
+    if (!shard.busy) void this.#drive(shard);
+    return answer;
+  }
+
+  get waiting(): number {
+    return this.#shards.reduce((sum, shard) => sum + shard.pending.length, 0);
+  }
+
+  async #drive(shard: Shard): Promise<void> {
+    shard.busy = true;
+    while (shard.pending.length > 0) {
+      const batch = takeBatch(shard);
+      this.counters.flushes++;
+      this.counters.items += batch.length;
+      try {
+        const rows = await this.#flush(batch.map(argsOf));
+        batch.forEach((pending, i) => {
+          for (const waiter of pending.waiters) waiter.resolve(rows[i]!);
+        });
+      } catch (error) {
+        for (const pending of batch) for (const waiter of pending.waiters) waiter.reject(error);
+      }
+    }
+    shard.busy = false;
+  }
+}
+
+/** The next flush: no consumer row twice, so a second worker of a row waits for the flush after. */
+function takeBatch(shard: Shard): Pending[] {
+  const rows = new Set<string>();
+  const batch: Pending[] = [];
+  const later: Pending[] = [];
+  for (const pending of shard.pending) {
+    if (batch.length >= ROWS_A_FLUSH_MAX || rows.has(pending.key)) {
+      later.push(pending);
+      continue;
+    }
+    rows.add(pending.key);
+    batch.push(pending);
+  }
+  shard.pending = later;
+  return batch;
+}
+
+function argsOf(pending: Pending): AckGroupArgs {
+  return {
+    tenant: pending.tenant,
+    partitionId: pending.partitionId,
+    group: pending.group,
+    lease: pending.worker,
+    codes: [ACK_CODE.completed],
+    offsets: [pending.position],
+    hashes: null,
+  };
+}
