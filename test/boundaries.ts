@@ -18,7 +18,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   observability: [],
   // main.ts, config.ts and what else lies beside the floors: the composition.
   config: ['store'],
-  '': ['config', 'http', 'connectors', 'engine', 'store', 'log', 'observability'],
+  start: ['config', 'http', 'engine', 'store', 'observability', ''],
+  '': ['config', 'start', 'http', 'connectors', 'engine', 'store', 'log', 'observability'],
 };
 
 /** Node modules that the pure floor may use: no I/O, no clock. */

@@ -90,12 +90,12 @@ export function decimal<D extends number | null>(
   });
 }
 
-export function oneOf<const W extends string, D extends W | null>(
+export function oneOf<const W extends string>(
   name: string,
   words: readonly W[],
-  common: Common<D>,
-): Setting<W | D> {
-  return setting(name, words.join(', '), common, (text) => {
+  common: Common<W>,
+): Setting<W> {
+  return setting<W, W>(name, words.join(', '), common, (text) => {
     const word = words.find((candidate) => candidate === text.toLowerCase());
     return word === undefined ? { fault: `is unknown (expected ${words.join(', ')})` } : { value: word };
   });

@@ -1,0 +1,86 @@
+import { readFileSync } from 'node:fs';
+import { type Config, loadConfig } from './config.ts';
+import { createBroker } from './engine/broker.ts';
+import { createServer } from './http/server.ts';
+import { createLog, type Log } from './observability/log.ts';
+import { Metrics } from './observability/metrics.ts';
+import { bannerText } from './start/banner.ts';
+import { openDatabase } from './start/database.ts';
+import { sentenceOf } from './start/failure.ts';
+import { Stop, StopAsked } from './start/stop.ts';
+import { applySchema } from './store/schema.ts';
+
+/**
+ * The order of the start: settings, database, schema, engine, listener. The stop goes the other way: the
+ * listener drains, the engine finishes what it holds, the pool is closed, the bundled database stops.
+ */
+const VERSION: string = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')).version;
+
+async function start(config: Config, warnings: readonly string[], log: Log, stop: Stop): Promise<void> {
+  for (const warning of warnings) log.warn({}, warning);
+
+  const database = await openDatabase(config, log, stop);
+  stop.throwIfAsked();
+
+  if (config.postgres.applySchema) await applySchema(database.options, log);
+  stop.throwIfAsked();
+
+  const metrics = new Metrics();
+  const broker = await createBroker({
+    config,
+    database: database.options,
+    plan: database.plan,
+    metrics,
+    log,
+  });
+  stop.add('engine', () => broker.stop());
+  stop.throwIfAsked();
+
+  const server = createServer({
+    broker,
+    metrics,
+    log,
+    version: VERSION,
+    serverId: config.server.serverId,
+    bodyBytesMax: config.server.maxBodyBytes,
+    popTimeoutMs: config.pop.defaultTimeoutMs,
+    subscriptionMode: config.pop.defaultSubscriptionMode,
+  });
+  const at = await server.listen(config.server.port, config.server.bindAddress);
+  stop.add('listener', () => server.close(config.server.shutdownGraceMs));
+
+  const url = `http://${at.host.includes(':') ? `[${at.host}]` : at.host}:${at.port}`;
+  if (!config.server.logJson) {
+    process.stdout.write(bannerText({ version: VERSION, url, store: database.description, warnings }));
+  }
+  log.info({ ...database.plan, store: database.description, url }, `listening on ${url}`);
+}
+
+async function main(): Promise<number> {
+  const loaded = loadConfig(process.env);
+  if (!loaded.ok) {
+    for (const warning of loaded.warnings) process.stderr.write(`WARNING: ${warning}\n`);
+    for (const fault of loaded.faults) process.stderr.write(`FATAL: ${fault}\n`);
+    return 1;
+  }
+  const { config, warnings } = loaded;
+  const { logLevel: level, logJson: json, serverId } = config.server;
+  const log = createLog({ level, json, serverId });
+  const stop = new Stop(log);
+  stop.watch();
+  let failed = false;
+  try {
+    await start(config, warnings, log, stop);
+    await stop.asked;
+  } catch (error) {
+    if (!(error instanceof StopAsked)) {
+      failed = true;
+      process.stderr.write(`FATAL: ${sentenceOf(error)}\n`);
+    }
+  }
+  const clean = await stop.run(config.server.shutdownGraceMs);
+  log.info({}, 'stopped');
+  return failed || !clean ? 1 : 0;
+}
+
+process.exit(await main());

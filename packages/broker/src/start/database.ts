@@ -1,0 +1,100 @@
+import { resolve } from 'node:path';
+import { type PoolPlan, planPool } from '../config/pool.ts';
+import type { Config } from '../config.ts';
+import type { Log } from '../observability/log.ts';
+import { Database, type DatabaseOptions, statement } from '../store/database.ts';
+import { EmbeddedServer } from '../store/embedded/server.ts';
+import { hostName } from '../store/hosts.ts';
+import type { Stop } from './stop.ts';
+
+/** The settings contradict what the server allows; each fault is a line that names its variable. */
+export class ConfigFaults extends Error {
+  readonly faults: readonly string[];
+
+  constructor(faults: readonly string[]) {
+    super(faults.join('\n'));
+    this.name = 'ConfigFaults';
+    this.faults = faults;
+  }
+}
+
+export interface OpenedDatabase {
+  options: DatabaseOptions;
+  plan: PoolPlan;
+  /** For people: what the broker stores into. Never holds a password. */
+  description: string;
+}
+
+/** Starts the bundled server or meets the external one, and settles how many connections to use. */
+export function openDatabase(config: Config, log: Log, stop: Stop): Promise<OpenedDatabase> {
+  return config.database.kind === 'embedded'
+    ? startEmbedded(config, config.database.directory, log, stop)
+    : meetExternal(config, config.database, log);
+}
+
+async function startEmbedded(
+  config: Config,
+  directory: string,
+  log: Log,
+  stop: Stop,
+): Promise<OpenedDatabase> {
+  const plan = planned(config, null);
+  const server = await EmbeddedServer.start({ directory, poolSize: plan.poolSize, log });
+  stop.add('bundled PostgreSQL', () => server.stop());
+  stop.atOnce(() => server.abandon());
+  const { sizing } = server;
+  log.info(
+    {
+      pid: server.pid,
+      maxConnections: sizing.maxConnections,
+      sharedBuffersMb: sizing.sharedBuffersMb,
+      maxWalMb: sizing.maxWalMb,
+      checkpointSeconds: sizing.checkpointTimeoutSeconds,
+    },
+    `bundled PostgreSQL ${server.version} is up`,
+  );
+  const { hosts, database, user } = server.connection;
+  return {
+    options: { ...common(config, plan, log), hosts, database, user, password: null, ssl: false },
+    plan,
+    description: `${resolve(directory)} (bundled PostgreSQL ${server.version})`,
+  };
+}
+
+type External = Extract<Config['database'], { kind: 'external' }>;
+
+const LIMIT = statement('boot_max_connections', `SELECT current_setting('max_connections')::int AS max`);
+
+async function meetExternal(config: Config, choice: External, log: Log): Promise<OpenedDatabase> {
+  const { kind: _kind, ...target } = choice;
+  const least = { poolSize: 1, reserve: 0, min: 1, max: 1, init: 1 };
+  const probe = await Database.open({ ...common(config, least, log), ...target });
+  let plan: PoolPlan;
+  try {
+    const [row] = await probe.query<{ max: number }>(LIMIT, [], { readOnly: true });
+    plan = planned(config, row!.max);
+  } finally {
+    await probe.close();
+  }
+  const hosts = target.hosts.map(hostName).join(', ');
+  return {
+    options: { ...common(config, plan, log), ...target },
+    plan,
+    description: `database ${target.database} at ${hosts}`,
+  };
+}
+
+function planned(config: Config, maxConnections: number | null): PoolPlan {
+  const plan = planPool(config, config.machine.cores, maxConnections);
+  if ('faults' in plan) throw new ConfigFaults(plan.faults);
+  return plan;
+}
+
+function common(config: Config, plan: PoolPlan, log: Log) {
+  return {
+    poolSize: plan.poolSize,
+    statementTimeoutMs: config.postgres.statementTimeoutMs,
+    applicationName: `queen ${config.server.serverId}`.slice(0, 63),
+    log,
+  };
+}

@@ -1,0 +1,154 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { CLUSTER } from '../../packages/broker/src/store/embedded/cluster.ts';
+import { killLeftOvers } from '../../packages/broker/src/store/embedded/processes.ts';
+import type { TestDatabase } from './postgres.ts';
+
+/**
+ * A broker as its users run it: a process of its own, on a free port, that says where it listens.
+ */
+export interface BrokerOptions {
+  /** An external database. Without it the broker runs its bundled one in `dataDir`. */
+  database?: TestDatabase | { url: string };
+  /** Default without `database`: a temporary directory that goes away with the test. */
+  dataDir?: string;
+  env?: Record<string, string>;
+  /** Runs it under another account; only root can. */
+  uid?: number;
+  gid?: number;
+  cwd?: string;
+  /** Where the sources are; default: this working copy. */
+  root?: string;
+  /** How long the start may take, ms. Default 60,000. */
+  readyWithinMs?: number;
+}
+
+export interface BrokerProcess {
+  readonly url: string;
+  readonly port: number;
+  readonly pid: number;
+  readonly dataDir: string | null;
+  kill(signal?: NodeJS.Signals): Promise<Ended>;
+  /** SIGTERM, and waits for the end. */
+  stop(): Promise<Ended>;
+  /** Settles when the process ends, however. */
+  readonly ended: Promise<Ended>;
+  /** Everything that it wrote to standard output and standard error. */
+  logs(): string;
+  /** Settles when the log has it; rejects when the process ends before, or after `withinMs` (30,000). */
+  logged(pattern: RegExp, withinMs?: number): Promise<RegExpExecArray>;
+}
+
+export interface Ended {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+  logs: string;
+}
+
+interface Cleanup {
+  after(fn: () => Promise<void>): void;
+}
+
+const ROOT = join(import.meta.dirname, '../..');
+
+/**
+ * Starts a broker and waits until it listens. With `t` it is killed, and its temporary directory removed,
+ * when the test ends. Rejects with the log when it does not come up.
+ */
+export async function startBroker(options: BrokerOptions = {}, t?: Cleanup): Promise<BrokerProcess> {
+  const broker = spawnBroker(options, t);
+  const line = await broker.logged(/listening on (http:\/\/\S+:(\d+))/, options.readyWithinMs ?? 60_000);
+  return Object.assign(broker, { url: line[1]!, port: Number(line[2]) });
+}
+
+/** The same without waiting: `url` and `port` mean nothing. For starts that are to fail. */
+export function spawnBroker(options: BrokerOptions = {}, t?: Cleanup): BrokerProcess {
+  const root = options.root ?? ROOT;
+  const temporary =
+    options.database === undefined && options.dataDir === undefined
+      ? mkdtempSync(join(tmpdir(), `queen-test-${process.pid}-`))
+      : null;
+  const dataDir = options.dataDir ?? temporary;
+  const child = spawn(join(root, 'node_modules/.bin/node'), [join(root, 'packages/broker/src/main.mjs')], {
+    cwd: options.cwd ?? root,
+    env: {
+      PATH: '/usr/local/bin:/usr/bin:/bin',
+      HOME: tmpdir(),
+      PORT: '0',
+      ...(options.database === undefined ? {} : { DATABASE_URL: options.database.url }),
+      ...(dataDir === null ? {} : { QUEEN_DATA_DIR: dataDir }),
+      ...options.env,
+    },
+    ...(options.uid === undefined ? {} : { uid: options.uid, gid: options.gid ?? options.uid }),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const log = new LogBuffer(child);
+  const ended = new Promise<Ended>((resolve) => {
+    child.once('error', (error) => {
+      log.append(`${error.message}\n`);
+      resolve({ code: null, signal: null, logs: log.text });
+    });
+    // Not 'close': a database that outlives its broker must not keep the test waiting.
+    child.once('exit', (code, signal) => setImmediate(() => resolve({ code, signal, logs: log.text })));
+  });
+  const kill = (signal: NodeJS.Signals = 'SIGKILL'): Promise<Ended> => {
+    child.kill(signal);
+    return ended;
+  };
+  t?.after(async () => {
+    if (child.exitCode === null && child.signalCode === null) await kill();
+    if (dataDir !== null) await killLeftOvers(join(dataDir, CLUSTER));
+    if (temporary !== null) rmSync(temporary, { recursive: true, force: true });
+  });
+  return {
+    url: '',
+    port: 0,
+    pid: child.pid ?? -1,
+    dataDir,
+    ended,
+    kill,
+    stop: () => kill('SIGTERM'),
+    logs: () => log.text,
+    logged: (pattern, withinMs = 30_000) => log.waitFor(pattern, withinMs, ended),
+  };
+}
+
+class LogBuffer {
+  text = '';
+  #waiting: (() => void)[] = [];
+
+  constructor(child: ChildProcess) {
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.setEncoding('utf8').on('data', (chunk: string) => this.append(chunk));
+    }
+  }
+
+  append(chunk: string): void {
+    this.text += chunk;
+    for (const look of [...this.#waiting]) look();
+  }
+
+  waitFor(pattern: RegExp, withinMs: number, ended: Promise<Ended>): Promise<RegExpExecArray> {
+    return new Promise((resolve, reject) => {
+      const settle = (result: RegExpExecArray | string): void => {
+        clearTimeout(timer);
+        this.#waiting = this.#waiting.filter((other) => other !== look);
+        if (typeof result === 'string') reject(new Error(`${result}; the broker's log:\n${this.text}`));
+        else resolve(result);
+      };
+      const look = (): void => {
+        const found = pattern.exec(this.text);
+        if (found !== null) settle(found);
+      };
+      const timer = setTimeout(() => settle(`nothing like ${pattern} within ${withinMs} ms`), withinMs);
+      this.#waiting.push(look);
+      void ended.then(({ code, signal }) => {
+        look();
+        settle(`the broker ended (${signal ?? code}) before ${pattern}`);
+      });
+      look();
+    });
+  }
+}
