@@ -72,8 +72,12 @@ async function sweepAbandoned(): Promise<void> {
     const owner = /^queen-test-(\d+)-/.exec(name)?.[1];
     if (owner === undefined || alive(Number(owner))) continue;
     const directory = join(tmpdir(), name);
-    await killLeftOvers(join(directory, CLUSTER));
-    rmSync(directory, { recursive: true, force: true });
+    try {
+      await killLeftOvers(join(directory, CLUSTER));
+      rmSync(directory, { recursive: true, force: true });
+    } catch {
+      // Not ours to remove (another user's, or a mount point): no reason to fail a run.
+    }
   }
 }
 
