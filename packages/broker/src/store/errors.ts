@@ -78,7 +78,7 @@ export function isPassing(sqlState: string): boolean {
     sqlState === '26000' || // the prepared statement is gone
     sqlState.startsWith('53') || // resources: disk full, out of memory, too many connections
     sqlState.startsWith('57P') || // shutting down, starting up
-    sqlState.startsWith('08') ||
+    (sqlState.startsWith('08') && sqlState !== '08P01') || // a connection of the server's own, not a wrong message
     sqlState.startsWith('58') // input/output error of the server
   );
 }

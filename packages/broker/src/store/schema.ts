@@ -70,6 +70,7 @@ export async function applySchema(
     const retryMs = tuning.statementRetryMs ?? 180_000;
     const apply = (text: string, where: string) =>
       applyStatement({ connection, observe: () => primary.connect(), log, retryMs }, text, where);
+    await dropInvalidIndexes(connection, apply);
     await applyFiles(connection, files, apply, log);
     await command(
       connection,
@@ -188,6 +189,23 @@ async function takeLock(connection: Connection, waitMs: number, log: StoreLog): 
     }
     await new Promise((resolve) => setTimeout(resolve, LOCK_POLL_MS));
   }
+}
+
+/**
+ * CREATE INDEX CONCURRENTLY that was interrupted leaves an index that costs every write and serves no read,
+ * and whose name makes IF NOT EXISTS skip the next try.
+ */
+async function dropInvalidIndexes(
+  connection: Connection,
+  apply: (text: string, where: string) => Promise<void>,
+): Promise<void> {
+  const rows = (await command(
+    connection,
+    `SELECT c.oid::regclass::text AS name FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+      WHERE c.relnamespace = to_regnamespace('queen') AND NOT i.indisvalid
+        AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = c.oid)`,
+  )) as { name: string }[];
+  for (const { name } of rows) await apply(`DROP INDEX CONCURRENTLY IF EXISTS ${name}`, 'invalid index');
 }
 
 const BOOKKEEPING = [

@@ -61,7 +61,7 @@ export class Session implements Queryable {
   async #beat(): Promise<void> {
     if (this.#busy > 0) return;
     try {
-      await this.query(PING, [], { timeoutMs: HEARTBEAT_TIMEOUT_MS });
+      await this.query(PING, [], { timeoutMs: Math.min(HEARTBEAT_TIMEOUT_MS, this.#timeoutMs) });
     } catch {
       this.#connection.destroy();
     }
