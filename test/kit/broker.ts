@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { CLUSTER } from '../../packages/broker/src/store/embedded/cluster.ts';
 import { killLeftOvers } from '../../packages/broker/src/store/embedded/processes.ts';
+import { atEnd, type Cleanup } from './cleanup.ts';
 import type { TestDatabase } from './postgres.ts';
 
 /**
@@ -45,10 +46,6 @@ export interface Ended {
   code: number | null;
   signal: NodeJS.Signals | null;
   logs: string;
-}
-
-interface Cleanup {
-  after(fn: () => Promise<void>): void;
 }
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -97,11 +94,13 @@ export function spawnBroker(options: BrokerOptions = {}, t?: Cleanup): BrokerPro
     child.kill(signal);
     return ended;
   };
-  t?.after(async () => {
-    if (child.exitCode === null && child.signalCode === null) await kill();
-    if (dataDir !== null) await killLeftOvers(join(dataDir, CLUSTER));
-    if (temporary !== null) rmSync(temporary, { recursive: true, force: true });
-  });
+  if (t !== undefined) {
+    atEnd(t, async () => {
+      if (child.exitCode === null && child.signalCode === null) await kill();
+      if (dataDir !== null) await killLeftOvers(join(dataDir, CLUSTER));
+      if (temporary !== null) rmSync(temporary, { recursive: true, force: true });
+    });
+  }
   return {
     url: '',
     port: 0,

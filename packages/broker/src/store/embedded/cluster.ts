@@ -66,6 +66,8 @@ export async function ensureCluster(
   return { cluster, created: true };
 }
 
+const NAMELESS = /could not look up effective user ID|user does not exist/;
+
 async function initialise(
   half: string,
   binaries: Binaries,
@@ -75,12 +77,16 @@ async function initialise(
   // The only way in is the socket inside the directory, which belongs to the server's account alone.
   const args = ['-D', HERE, '-U', USER, '--auth=trust', '--encoding=UTF8', '--locale=C'];
   if (!durable) args.push('--no-sync');
-  const result = await runProgram(binaries.initdb, args, { account, cwd: half });
+  let result = await runProgram(binaries.initdb, args, { account, cwd: half });
+  if (NAMELESS.test(result.output)) {
+    // initdb wants its account to have a name, which containers run under a bare number do not give. Inside
+    // a user namespace the number is mapped to nobody's; the files belong to the real one all the same.
+    const named = ['--user', '--map-user=65534', '--map-group=65534', binaries.initdb, ...args];
+    const second = await runProgram('unshare', named, { account, cwd: half });
+    if (second.code === 0) result = second;
+  }
   if (result.code === 0) return;
-  if (
-    result.spawnError === 'EPERM' ||
-    /could not look up effective user ID|user does not exist/.test(result.output)
-  ) {
+  if (result.spawnError === 'EPERM' || NAMELESS.test(result.output)) {
     throw new EmbeddedError(
       'account',
       `The embedded PostgreSQL cannot be set up under uid ${account.uid}: ${result.output.trim()}. The account needs an entry in /etc/passwd (and a broker started by root needs the right to change to it). Start the broker under another user, or set DATABASE_URL to use another PostgreSQL.`,
@@ -92,16 +98,9 @@ async function initialise(
 function checkCluster(cluster: string, binaries: Binaries, account: Account): void {
   let major: string;
   try {
-    const owner = statSync(cluster).uid;
-    if (owner !== account.uid) {
-      throw new EmbeddedError(
-        'directory_unusable',
-        `The database in ${cluster} belongs to uid ${owner}, and this broker runs as uid ${account.uid}. Start it as the user that made the database (or as root, which keeps to the owner).`,
-      );
-    }
     major = readFileSync(join(cluster, 'PG_VERSION'), 'utf8').trim();
   } catch (error) {
-    if (error instanceof EmbeddedError) throw error;
+    if ((error as NodeJS.ErrnoException).code === 'EACCES') throw foreignOwner(cluster, account);
     throw new EmbeddedError(
       'not_a_cluster',
       `${cluster} exists but is not a PostgreSQL database (${(error as Error).message}). Move it away, or point QUEEN_DATA_DIR at another directory.`,
@@ -114,4 +113,12 @@ function checkCluster(cluster: string, binaries: Binaries, account: Account): vo
       `The database in ${cluster} was made by PostgreSQL ${major}, and the bundled server is ${binaries.version}. Carry it over with pg_upgrade, run the broker version that made it, or start afresh in another QUEEN_DATA_DIR.`,
     );
   }
+  if (statSync(cluster).uid !== account.uid) throw foreignOwner(cluster, account);
+}
+
+function foreignOwner(cluster: string, account: Account): EmbeddedError {
+  return new EmbeddedError(
+    'directory_unusable',
+    `The database in ${cluster} belongs to uid ${statSync(cluster).uid}, and the server would run as uid ${account.uid}. Start the broker as the user that made the database (or as root, which keeps to the owner).`,
+  );
 }

@@ -20,7 +20,7 @@ interface LeftOver {
   parent: number;
 }
 
-/** Ends them, and removes a stale pid file. Returns how many there were. */
+/** Ends them, and removes their lock files and sockets. Returns how many there were. */
 export async function endLeftOvers(cluster: string, log: EmbeddedLog): Promise<number> {
   const found = processesIn(cluster);
   if (found.length > 0) {
@@ -41,7 +41,12 @@ export async function endLeftOvers(cluster: string, log: EmbeddedLog): Promise<n
       }
     }
   }
-  rmSync(join(cluster, 'postmaster.pid'), { force: true });
+  // The server would judge these by whether their pid exists, and a pid may belong to something else by now,
+  // or to a zombie in a container where nobody reaps orphans.
+  for (const name of readdirSync(cluster)) {
+    if (name === 'postmaster.pid' || name.startsWith('.s.PGSQL.'))
+      rmSync(join(cluster, name), { force: true });
+  }
   return found.length;
 }
 

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, constants, openSync, readFileSync, renameSync, statfsSync, statSync } from 'node:fs';
-import { availableParallelism, totalmem } from 'node:os';
+import { totalmem } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Account, asAccount, serverAccount } from './account.ts';
@@ -222,7 +222,6 @@ function thisMachine(cluster: string): Machine {
   const disk = statfsSync(cluster);
   return {
     memoryBytes: limit > 0 ? Math.min(limit, totalmem()) : totalmem(),
-    cores: availableParallelism(),
     freeDiskBytes: disk.bavail * disk.bsize,
   };
 }

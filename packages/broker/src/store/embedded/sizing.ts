@@ -6,7 +6,6 @@
 export interface Machine {
   /** What this process may use: the machine's memory, or the container's limit when that is lower. */
   memoryBytes: number;
-  cores: number;
   /** Free on the disk of the data directory. */
   freeDiskBytes: number;
 }
