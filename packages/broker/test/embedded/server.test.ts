@@ -51,7 +51,7 @@ test('the first start makes a database that keeps its promises, the second finds
 
 test('a server whose process is killed comes back by itself, with what was committed', async (t) => {
   const log = recorder();
-  const server = await startServer(t, temporaryDirectory(t), { log });
+  const server = await startServer(t, temporaryDirectory(t), { log, durable: true });
   await sql(server.connection, 'CREATE TABLE kept AS SELECT 42 AS answer');
   for (const round of [1, 2]) {
     process.kill(server.pid!, 'SIGKILL');
