@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { freshDatabase } from '../../../../test/kit/postgres.ts';
+import { statement } from '../../src/store/database.ts';
+import { maintenanceNow, retentionStep } from '../../src/store/retention.ts';
+import { append, freshTxns, logState, partitionOf, queueWith, setCursor, setLease } from './log_fixture.ts';
+
+async function setup(t: { after(fn: () => Promise<void>): void }, options: Record<string, unknown>) {
+  const database = await freshDatabase(t);
+  const db = await database.open();
+  t.after(() => db.close());
+  await queueWith(db, 'q', options);
+  const id = await partitionOf(db, 'q', 'p');
+  /** One segment every ten seconds, `sizes[i]` messages each; the clock stands ten seconds after the last. */
+  const fill = async (sizes: number[]) => {
+    for (const size of sizes) {
+      await append(db, id, freshTxns(size));
+      await database.advanceClock(10);
+    }
+  };
+  const step = async (phase: 'segments' | 'max_wait' | 'sidecar', rows = 100) =>
+    retentionStep(db, phase, id, await maintenanceNow(db), rows);
+  const bases = async () => (await logState(db, id))!.segments.map((segment) => segment.base);
+  const history = async () =>
+    db.query<{ messages: number; type: string }>(
+      statement(
+        'test_history',
+        'SELECT messages_deleted AS messages, retention_type AS type FROM queen.retention_history ORDER BY id',
+      ),
+    );
+  return { database, db, id, fill, step, bases, history };
+}
+
+test('rule 1: whole segments older than retentionSeconds go, consumed or not', async (t) => {
+  const { db, id, fill, step, bases, history } = await setup(t, {
+    retentionEnabled: true,
+    retentionSeconds: 25,
+  });
+  await fill([3, 1, 2, 4]); // ages 40, 30, 20, 10
+  await setCursor(db, id, 'g', -1);
+  assert.deepEqual(await step('segments'), { rows: 2, messages: 4, more: false });
+  assert.deepEqual(await bases(), [4, 6]);
+  const state = (await logState(db, id))!;
+  assert.equal(state.logStart, 4);
+  assert.equal(state.oldestLiveAt, state.segments[0]!.at);
+  assert.equal(state.txnsStart, 0);
+  assert.equal(state.sidecar.length, 4);
+  assert.deepEqual(await history(), [{ messages: 4, type: 'retention' }]);
+  assert.deepEqual(await step('segments'), { rows: 0, messages: 0, more: false });
+  assert.equal((await history()).length, 1);
+});
+
+test('rules 1 and 2 are off while retention is not enabled, and a rule of 0 seconds is off', async (t) => {
+  const { db, id, fill, step } = await setup(t, { retentionSeconds: 1, completedRetentionSeconds: 1 });
+  await fill([1, 1]);
+  await setCursor(db, id, 'g', 1);
+  assert.equal((await step('segments'))?.rows, 0);
+  await queueWith(db, 'q', { retentionEnabled: true });
+  assert.equal((await step('segments'))?.rows, 0);
+  assert.equal((await step('max_wait'))?.rows, 0);
+  await queueWith(db, 'q', { retentionEnabled: true, retentionSeconds: -5, maxWaitTimeSeconds: -5 });
+  assert.equal((await step('segments'))?.rows, 0);
+  assert.equal((await step('max_wait'))?.rows, 0);
+});
+
+test('rule 2: only what every group has passed as a whole segment, and nothing without a group', async (t) => {
+  const { db, id, fill, step, bases, history } = await setup(t, {
+    retentionEnabled: true,
+    completedRetentionSeconds: 15,
+  });
+  await fill([3, 3, 3, 3]); // ages 40, 30, 20, 10
+  assert.equal((await step('segments'))?.rows, 0);
+  await setCursor(db, id, 'g', 11);
+  await setCursor(db, id, 'h', 4);
+  assert.deepEqual(await step('segments'), { rows: 1, messages: 3, more: false });
+  assert.deepEqual(await bases(), [3, 6, 9]);
+  await setCursor(db, id, 'h', 5);
+  assert.equal((await step('segments'))?.rows, 1);
+  await setCursor(db, id, 'h', 11);
+  // The last one is passed by all and too young.
+  assert.equal((await step('segments'))?.rows, 1);
+  assert.deepEqual(await bases(), [9]);
+  assert.deepEqual(
+    (await history()).map((row) => row.type),
+    ['completed_retention', 'completed_retention', 'completed_retention'],
+  );
+});
+
+test('rules 1 and 2 together: the further one decides', async (t) => {
+  const { db, id, fill, step, bases } = await setup(t, {
+    retentionEnabled: true,
+    retentionSeconds: 35,
+    completedRetentionSeconds: 15,
+  });
+  await fill([1, 1, 1, 1]);
+  assert.equal((await step('segments'))?.rows, 1);
+  await setCursor(db, id, 'g', 1);
+  assert.equal((await step('segments'))?.rows, 1);
+  assert.deepEqual(await bases(), [2, 3]);
+});
+
+test('rule 3: regardless of retention, leases and groups; the emptied partition reads as empty', async (t) => {
+  const { db, id, fill, step, history } = await setup(t, { maxWaitTimeSeconds: 5 });
+  await fill([2, 2]);
+  await setCursor(db, id, 'g', -1);
+  await setLease(db, id, 'g', 3, 1000);
+  assert.equal((await step('segments'))?.rows, 0);
+  assert.deepEqual(await step('max_wait'), { rows: 2, messages: 4, more: false });
+  const state = (await logState(db, id))!;
+  assert.equal(state.logStart, 4);
+  assert.equal(state.lastOffset, 3);
+  assert.equal(state.oldestLiveAt, null);
+  assert.deepEqual(await history(), [{ messages: 4, type: 'max_wait' }]);
+  const next = await append(db, id, freshTxns(1));
+  assert.ok(next.verdict === 'stored' && next.base === 4);
+  assert.equal((await logState(db, id))!.oldestLiveAt, next.createdAtMicros);
+});
+
+test('a step is bounded by its rows and says that there is more', async (t) => {
+  const { fill, step, bases } = await setup(t, { maxWaitTimeSeconds: 5 });
+  await fill([1, 1, 1, 1, 1]);
+  assert.deepEqual(await step('max_wait', 2), { rows: 2, messages: 2, more: true });
+  assert.deepEqual(await step('max_wait', 2), { rows: 2, messages: 2, more: true });
+  assert.deepEqual(await step('max_wait', 2), { rows: 1, messages: 1, more: false });
+  assert.deepEqual(await bases(), []);
+});
+
+test('a limit that was lifted since the cycle began deletes nothing', async (t) => {
+  const { db, id, fill } = await setup(t, { maxWaitTimeSeconds: 5 });
+  await fill([1]);
+  const now = await maintenanceNow(db);
+  await queueWith(db, 'q', {});
+  assert.equal((await retentionStep(db, 'max_wait', id, now, 100))?.rows, 0);
+});
+
+test('a partition that is gone', async (t) => {
+  const { db } = await setup(t, {});
+  assert.equal(await retentionStep(db, 'segments', 999, 0, 100), null);
+  assert.equal(await retentionStep(db, 'sidecar', 999, 0, 100), null);
+});
+
+test('the sidecar lives the longest of window, completed retention and a quarter of an hour', async (t) => {
+  const { database, db, id, fill, step } = await setup(t, { dedupWindowSeconds: 0 });
+  await fill([1, 1]);
+  await database.advanceClock(870); // ages 890, 880
+  assert.equal((await step('sidecar'))?.rows, 0);
+  await database.advanceClock(15); // 905, 895
+  await queueWith(db, 'q', { dedupWindowSeconds: 0, completedRetentionSeconds: 1000 });
+  assert.equal((await step('sidecar'))?.rows, 0);
+  await queueWith(db, 'q', { dedupWindowSeconds: 1000 });
+  assert.equal((await step('sidecar'))?.rows, 0);
+  await queueWith(db, 'q', { dedupWindowSeconds: 1, completedRetentionSeconds: 1 });
+  assert.deepEqual(await step('sidecar'), { rows: 1, messages: 0, more: false });
+  const state = (await logState(db, id))!;
+  assert.equal(state.txnsStart, 1);
+  assert.equal(state.oldestTxnAt, state.sidecar[0]!.at);
+  assert.deepEqual(
+    state.segments.map((segment) => segment.base),
+    [0, 1],
+  );
+  await database.advanceClock(20);
+  assert.equal((await step('sidecar', 1))?.more, true);
+  const empty = (await logState(db, id))!;
+  assert.deepEqual([empty.txnsStart, empty.oldestTxnAt, empty.sidecar.length], [2, null, 0]);
+  assert.equal((await step('sidecar', 1))?.rows, 0);
+});
+
+test('sink hold: a name that nobody resolves holds rules 1 and 2 for the maximum, never rule 3', async (t) => {
+  const hold = { retentionSinkHold: 'sink', retentionSinkHoldMaxSeconds: 100 };
+  const { database, db, id, fill, step, bases } = await setup(t, {
+    retentionEnabled: true,
+    retentionSeconds: 5,
+    completedRetentionSeconds: 5,
+    ...hold,
+  });
+  await fill([1, 1, 1]);
+  await setCursor(db, id, 'g', 2);
+  assert.equal((await step('segments'))?.rows, 0);
+  await database.advanceClock(75); // ages 105, 95, 85
+  assert.equal((await step('segments'))?.rows, 1);
+  assert.deepEqual(await bases(), [1, 2]);
+  await queueWith(db, 'q', { maxWaitTimeSeconds: 90, ...hold });
+  assert.equal((await step('max_wait'))?.rows, 1);
+  assert.deepEqual(await bases(), [2]);
+});
+
+test('sink hold: a sink that resolves holds from its point on, by time or by offset', async (t) => {
+  const { database, db, fill, step, bases } = await setup(t, {
+    retentionEnabled: true,
+    retentionSeconds: 5,
+    retentionSinkHold: 'sink',
+    retentionSinkHoldMaxSeconds: 1000,
+  });
+  const point = (at: string, offset: string) =>
+    db.query({
+      name: `test_point_${at.length}_${offset}`,
+      text: `CREATE OR REPLACE FUNCTION queen.retention_sink_point(p_tenant uuid, p_sink text, p_partition bigint)
+             RETURNS TABLE (committed_at timestamptz, committed_offset bigint) LANGUAGE sql STABLE
+             AS $$ SELECT ${at}, ${offset}::bigint WHERE p_sink = 'sink' $$`,
+    });
+  await fill([1, 1, 1, 1, 1]);
+  await database.advanceClock(50); // ages 100, 90, 80, 70, 60
+  await point('NULL::timestamptz', '1');
+  assert.equal((await step('segments'))?.rows, 2);
+  // Stored up to 25 seconds ago, less the margin of a minute: only what is older than 85 seconds may go.
+  await point("queen.clock() - interval '25 seconds'", 'NULL');
+  assert.equal((await step('segments'))?.rows, 0);
+  await database.advanceClock(10); // ages 90, 80, 70
+  assert.equal((await step('segments'))?.rows, 1);
+  assert.deepEqual(await bases(), [3, 4]);
+});
+
+test('a step puts a wrong recorded age right', async (t) => {
+  const { db, id, fill, step } = await setup(t, { retentionEnabled: true, retentionSeconds: 1000 });
+  await fill([1, 1]);
+  await db.query(
+    statement(
+      'test_spoil',
+      "UPDATE queen.log_partitions SET oldest_live_at = timestamptz '2001-01-01', oldest_txn_at = NULL WHERE id = $1::bigint",
+    ),
+    [id],
+  );
+  await step('segments');
+  await step('sidecar');
+  const state = (await logState(db, id))!;
+  assert.equal(state.oldestLiveAt, state.segments[0]!.at);
+  assert.equal(state.oldestTxnAt, state.sidecar[0]!.at);
+});
