@@ -25,7 +25,7 @@
 -- deleted meanwhile drops out of the insert instead of failing its foreign key.
 CREATE OR REPLACE FUNCTION queen.log_provision(
   p_tenant uuid, p_queues text[], p_partitions text[],
-  OUT partition_ids bigint[], OUT windows int[], OUT encrypts boolean[]
+  OUT partition_ids bigint[], OUT last_offsets bigint[], OUT windows int[], OUT encrypts boolean[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -36,9 +36,9 @@ BEGIN
   END IF;
   -- Each round but the last can only be lost to a queue deletion in the same instant.
   FOR attempt IN 1..5 LOOP
-    SELECT array_agg(p.id ORDER BY w.seq), array_agg(q.dedup_window_seconds ORDER BY w.seq),
-           array_agg(q.encryption_enabled ORDER BY w.seq)
-      INTO partition_ids, windows, encrypts
+    SELECT array_agg(p.id ORDER BY w.seq), array_agg(p.last_offset ORDER BY w.seq),
+           array_agg(q.dedup_window_seconds ORDER BY w.seq), array_agg(q.encryption_enabled ORDER BY w.seq)
+      INTO partition_ids, last_offsets, windows, encrypts
       FROM unnest(p_queues, p_partitions) WITH ORDINALITY AS w (queue, partition, seq)
       LEFT JOIN queen.queues q ON q.tenant_id = p_tenant AND q.name = w.queue
       LEFT JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = w.partition;
@@ -86,10 +86,10 @@ END $$;
 --   2 missing         no such partition (any more)
 --   3 window changed  the caller assumed window 0, and may have left equal transactionIds in the segment, but the
 --                     window is above 0
--- windows[i] is the window in force, NULL for a missing partition.
+-- windows[i] and encrypts[i] are what the queue wants now, NULL for a missing partition.
 CREATE OR REPLACE FUNCTION queen.log_push(
   p_partitions bigint[], p_counts int[], p_verified bigint[], p_windows int[], p_hashes bytea[], p_blobs bytea[],
-  OUT verdicts int[], OUT bases bigint[], OUT created bigint[], OUT windows int[],
+  OUT verdicts int[], OUT bases bigint[], OUT created bigint[], OUT windows int[], OUT encrypts boolean[],
   OUT dup_segments int[], OUT dup_indexes int[], OUT dup_offsets bigint[]
 ) LANGUAGE plpgsql VOLATILE
 -- A plan is cached for the session. One that was made while the tables were small would scan them whole long after
@@ -114,13 +114,14 @@ BEGIN
   -- Lock, then look: the clock and the floors are taken from rows that are locked already. A later holder of one of
   -- these locks reads a later time, or inherits this one through last_created_at.
   WITH locked AS MATERIALIZED (
-    SELECT p.id, p.last_offset, p.txns_start, p.last_created_at, q.dedup_window_seconds AS win
+    SELECT p.id, p.last_offset, p.txns_start, p.last_created_at, q.dedup_window_seconds AS win,
+           q.encryption_enabled
       FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
      WHERE p.id = ANY (p_partitions)
      ORDER BY p.id
        FOR UPDATE OF p
   ), judged AS (
-    SELECT s.*, l.win, l.last_offset,
+    SELECT s.*, l.win, l.encryption_enabled, l.last_offset,
            CASE WHEN l.id IS NULL THEN 2 WHEN l.win > 0 AND s.assumed = 0 THEN 3 ELSE 0 END AS verdict,
            greatest(queen.clock(), l.last_created_at) AS at,
            -- What was vouched for a shorter window says nothing about the rest of a longer one.
@@ -132,9 +133,9 @@ BEGIN
   SELECT coalesce(bool_and(coalesce(j.count > 0 AND octet_length(j.hashes) = 16 * j.count AND j.blob <> ''
                                     AND j.verified >= -1, FALSE)), TRUE),
          array_agg(j.verdict), array_agg(j.last_offset + 1), array_agg(j.at), array_agg(queen.micros(j.at)),
-         array_agg(j.win), array_agg(j.floor),
+         array_agg(j.win), array_agg(j.encryption_enabled), array_agg(j.floor),
          array_agg(j.seq) FILTER (WHERE j.verdict = 0 AND j.win > 0 AND j.last_offset > j.floor)
-    INTO aligned, verdicts, bases, ats, created, windows, floors, unsure
+    INTO aligned, verdicts, bases, ats, created, windows, encrypts, floors, unsure
     FROM judged j;
   -- Never a misaligned segment: a sidecar that does not match its frames makes acks hit the wrong message.
   IF NOT aligned THEN

@@ -1,0 +1,175 @@
+/**
+ * A segment in the making: the units of one lane that go into one flush, and what is left of them while verdicts come
+ * back. A frame leaves the draft when it turns out to be a duplicate, the draft ends when it is stored, empty or failed.
+ *
+ * Here is the second layer of deduplication: between the requests that were fused, by the same 16 bytes that the
+ * database compares, so that a match here is judged as it would be there. It applies only while the queue has a
+ * window; the append refuses a segment that was built without it when there is one.
+ */
+import type { Frame } from '../../log/frame.ts';
+import { HASH_BYTES } from '../../log/hash.ts';
+import { packSegment } from '../../log/segment.ts';
+import type { Append, Place } from '../../store/push.ts';
+import type { EngineError } from '../errors.ts';
+import { type PushResult, ZERO_UUID } from '../types.ts';
+import { failureText } from './failure.ts';
+import { HashIndex, hashBuffer } from './hash_index.ts';
+import { type Follower, follow, type Unit } from './unit.ts';
+
+/** Encrypts a payload for storage; null: this broker has no key. */
+export type Seal = ((payload: Buffer) => Buffer) | null;
+
+const index = new HashIndex();
+
+export class Draft {
+  readonly units: readonly Unit[];
+  /** Null: no partition is known, the draft can only fail. */
+  place: Place | null;
+  /** Times that the partition was not there. */
+  missed = 0;
+  #frames: Frame[];
+  #results: PushResult[];
+  #hashes: Buffer;
+  readonly #followers: Follower[] = [];
+  /** Equal hashes have been taken out. */
+  #distinct = false;
+  #ended = false;
+
+  constructor(units: readonly Unit[], place: Place | null) {
+    this.units = units;
+    this.place = place;
+    const first = units[0]!;
+    if (units.length === 1) {
+      this.#frames = first.frames;
+      this.#results = first.results;
+      this.#hashes = first.hashes;
+    } else {
+      this.#frames = units.flatMap((unit) => unit.frames);
+      this.#results = units.flatMap((unit) => unit.results);
+      this.#hashes = Buffer.concat(units.map((unit) => unit.hashes));
+    }
+  }
+
+  get key(): string {
+    return this.units[0]!.key;
+  }
+
+  get count(): number {
+    return this.#frames.length;
+  }
+
+  get frames(): readonly Frame[] {
+    return this.#frames;
+  }
+
+  get hashes(): Buffer {
+    return this.#hashes;
+  }
+
+  /** The segment as its queue wants it now. Packing may throw: then nothing of the draft can be stored. */
+  build(verifiedUpto: (hashes: Buffer) => number, level: number, seal: Seal): Append | Promise<Append> {
+    const { partitionId, windowSeconds, encrypts } = this.place!;
+    if (windowSeconds > 0 && !this.#distinct) this.#dropEqual();
+    const frames = encrypts ? this.#frames.map((frame) => sealed(frame, seal!)) : this.#frames;
+    const append = {
+      partitionId,
+      count: frames.length,
+      verifiedUpto: windowSeconds > 0 ? verifiedUpto(this.#hashes) : -1,
+      windowSeconds,
+      hashes: this.#hashes,
+    };
+    const blob = packSegment(frames, level);
+    return Buffer.isBuffer(blob) ? { ...append, blob } : blob.then((packed) => ({ ...append, blob: packed }));
+  }
+
+  /** All that is left is stored from `base` on. */
+  stored(base: number): void {
+    const partitionId = String(this.place!.partitionId);
+    for (let i = 0; i < this.#results.length; i++) {
+      const result = this.#results[i]!;
+      result.status = 'queued';
+      result.partitionId = partitionId;
+      result.offset = base + i;
+    }
+    this.#end();
+  }
+
+  /**
+   * These frames are stored already, at these offsets: answers them and goes on without them.
+   * @param originals message id by offset; an offset without one is no longer readable
+   */
+  duplicates(
+    found: readonly { index: number; offset: number }[],
+    originals: ReadonlyMap<number, string>,
+  ): void {
+    const partitionId = String(this.place!.partitionId);
+    const gone = new Set<number>();
+    for (const { index, offset } of found) {
+      const result = this.#results[index]!;
+      gone.add(index);
+      result.status = 'duplicate';
+      result.messageId = originals.get(offset) ?? ZERO_UUID;
+      result.partitionId = partitionId;
+      result.offset = offset;
+    }
+    const kept: number[] = [];
+    for (let i = 0; i < this.count; i++) if (!gone.has(i)) kept.push(i);
+    this.#keep(kept);
+    if (this.count === 0) this.#end();
+  }
+
+  /** Nothing of what is left will be stored. */
+  failed(error: EngineError): void {
+    if (this.#ended) return;
+    const text = failureText(error);
+    for (const result of this.#results) {
+      result.status = 'failed';
+      result.error = text;
+    }
+    this.#end();
+  }
+
+  /** What is left is kept elsewhere until the database can take it. */
+  buffered(): void {
+    for (const result of this.#results) result.status = 'buffered';
+    this.#end();
+  }
+
+  #end(): void {
+    this.#ended = true;
+    this.#frames = [];
+    for (const follower of this.#followers) follow(follower);
+    for (const unit of this.units) unit.settle();
+  }
+
+  /** Layer 2: of equal hashes the first leads, the others follow it. */
+  #dropEqual(): void {
+    this.#distinct = true;
+    const count = this.count;
+    const distinct = hashBuffer(count);
+    index.reset(distinct, count);
+    const kept: number[] = [];
+    for (let i = 0; i < count; i++) {
+      const to = kept.length;
+      this.#hashes.copy(distinct, to * HASH_BYTES, i * HASH_BYTES, (i + 1) * HASH_BYTES);
+      const leader = index.add(to);
+      if (leader < 0) kept.push(i);
+      else this.#followers.push({ result: this.#results[i]!, leader: this.#results[kept[leader]!]! });
+    }
+    if (kept.length < count) this.#keep(kept);
+  }
+
+  #keep(kept: readonly number[]): void {
+    const hashes = hashBuffer(kept.length);
+    kept.forEach((from, to) => {
+      this.#hashes.copy(hashes, to * HASH_BYTES, from * HASH_BYTES, (from + 1) * HASH_BYTES);
+    });
+    this.#hashes = hashes;
+    this.#frames = kept.map((i) => this.#frames[i]!);
+    this.#results = kept.map((i) => this.#results[i]!);
+  }
+}
+
+function sealed(frame: Frame, seal: NonNullable<Seal>): Frame {
+  return { ...frame, encrypted: true, payload: seal(frame.payload) };
+}

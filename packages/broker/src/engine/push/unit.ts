@@ -1,0 +1,172 @@
+/**
+ * From a request to its units. A unit is what one request sends to one (queue, partition): it is stored whole or not at
+ * all, duplicates apart, and its order is kept.
+ *
+ * Here is the first layer of deduplication too. Of equal transactionIds that one request sends to one partition, the
+ * first leads and the others follow: they are not stored, and copy what becomes of their leader.
+ */
+import type { Frame } from '../../log/frame.ts';
+import { hashTransactionIds } from '../../log/hash.ts';
+import { nameFault, requiredNameFault, transactionIdFault } from '../../log/names.ts';
+import { formatUuid, mintUuidV7, parseUuid } from '../../log/uuid.ts';
+import { refused } from '../errors.ts';
+import type { PushItem, PushRequest, PushResult } from '../types.ts';
+
+/** Joins tenant, queue and partition to a key; names cannot contain it. */
+const SEPARATOR = '\u001f';
+/** A frame's bytes besides its payload and its transactionId, without trace id and producer. */
+const FRAME_BYTES = 23;
+const PRODUCER_BYTES_MAX = 0xffff;
+
+export interface Unit {
+  readonly key: string;
+  readonly tenant: string;
+  readonly queue: string;
+  readonly partition: string;
+  readonly frames: Frame[];
+  /** What to answer, frame by frame. Filled in as it becomes known. */
+  readonly results: PushResult[];
+  /** 16 bytes a frame. */
+  readonly hashes: Buffer;
+  /** Of the frames before compression, about. */
+  readonly bytes: number;
+  /** To be called once, when every result is final. */
+  settle: () => void;
+}
+
+export interface Follower {
+  readonly result: PushResult;
+  readonly leader: PushResult;
+}
+
+export interface GroupedRequest {
+  /** In the order of the items. */
+  readonly results: PushResult[];
+  readonly units: Unit[];
+  readonly followers: Follower[];
+  readonly bytes: number;
+}
+
+class Group {
+  readonly queue: string;
+  readonly partition: string;
+  readonly frames: Frame[] = [];
+  readonly results: PushResult[] = [];
+  readonly transactionIds: string[] = [];
+  /** The leaders by transactionId, made when the first one is given. */
+  leaders: Map<string, PushResult> | null = null;
+  bytes = 0;
+
+  constructor(queue: string, partition: string) {
+    this.queue = queue;
+    this.partition = partition;
+  }
+}
+
+/** Validates the whole request before any of it is taken. Throws the EngineError `bad_request` naming the field. */
+export function groupRequest(request: PushRequest, nowMs: number): GroupedRequest {
+  const { tenant, items, producerSub } = request;
+  if (producerSub !== null && Buffer.byteLength(producerSub) > PRODUCER_BYTES_MAX) {
+    throw refused('bad_request', `sub must have at most ${PRODUCER_BYTES_MAX} bytes of UTF-8`, 'sub');
+  }
+  const groups = new Map<string, Group>();
+  const grouped: GroupedRequest = { results: [], units: [], followers: [], bytes: 0 };
+  let group: Group | null = null;
+  for (let i = 0; i < items.length; i++) {
+    const item = items[i]!;
+    // Most requests name one partition again and again.
+    if (group === null || group.queue !== item.queue || group.partition !== item.partition) {
+      group = groupOf(groups, item, i);
+    }
+    take(group, item, i, producerSub, nowMs, grouped);
+  }
+  let bytes = 0;
+  for (const [lane, group] of groups) {
+    bytes += group.bytes;
+    grouped.units.push({
+      key: `${tenant}${SEPARATOR}${lane}`,
+      tenant,
+      queue: group.queue,
+      partition: group.partition,
+      frames: group.frames,
+      results: group.results,
+      hashes: hashTransactionIds(group.transactionIds),
+      bytes: group.bytes,
+      settle: () => {},
+    });
+  }
+  return { ...grouped, bytes };
+}
+
+function groupOf(groups: Map<string, Group>, item: PushItem, index: number): Group {
+  const queueFault = requiredNameFault(item.queue, `items[${index}].queue`);
+  if (queueFault !== null) throw refused('bad_request', queueFault, `items[${index}].queue`);
+  const partitionFault = nameFault(item.partition, `items[${index}].partition`);
+  if (partitionFault !== null) throw refused('bad_request', partitionFault, `items[${index}].partition`);
+  const key = `${item.queue}${SEPARATOR}${item.partition}`;
+  let group = groups.get(key);
+  if (group === undefined) {
+    group = new Group(item.queue, item.partition);
+    groups.set(key, group);
+  }
+  return group;
+}
+
+function take(
+  group: Group,
+  item: PushItem,
+  index: number,
+  producerSub: string | null,
+  nowMs: number,
+  grouped: GroupedRequest,
+): void {
+  if (!(item.payload instanceof Uint8Array) || item.payload.length === 0) {
+    throw refused('bad_request', `items[${index}].payload is missing`, `items[${index}].payload`);
+  }
+  const traceId = item.traceId == null ? null : parseUuid(item.traceId);
+  if (item.traceId != null && traceId === null) {
+    throw refused('bad_request', `items[${index}].traceId must be a UUID`, `items[${index}].traceId`);
+  }
+  const messageId = mintUuidV7(nowMs);
+  const messageIdText = formatUuid(messageId);
+  const result: PushResult = {
+    status: 'failed',
+    messageId: messageIdText,
+    transactionId: item.transactionId ?? messageIdText,
+    partitionId: null,
+    offset: null,
+    error: null,
+  };
+  grouped.results.push(result);
+  if (item.transactionId !== null) {
+    const fault = transactionIdFault(item.transactionId, `items[${index}].transactionId`);
+    if (fault !== null) throw refused('bad_request', fault, `items[${index}].transactionId`);
+    group.leaders ??= new Map();
+    const leader = group.leaders.get(item.transactionId);
+    if (leader !== undefined) {
+      grouped.followers.push({ result, leader });
+      return;
+    }
+    group.leaders.set(item.transactionId, result);
+  }
+  group.results.push(result);
+  group.transactionIds.push(result.transactionId);
+  group.frames.push({
+    messageId,
+    traceId,
+    transactionId: result.transactionId,
+    producerSub,
+    encrypted: false,
+    payload: item.payload,
+  });
+  group.bytes += FRAME_BYTES + result.transactionId.length + item.payload.length;
+}
+
+/** A follower's answer, once its leader's is final: a stored leader makes it a duplicate, else they share one fate. */
+export function follow({ result, leader }: Follower): void {
+  result.status = leader.status === 'queued' ? 'duplicate' : leader.status;
+  result.messageId = leader.messageId;
+  result.partitionId = leader.partitionId;
+  result.offset = leader.offset;
+  result.error = leader.error;
+}

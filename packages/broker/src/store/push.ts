@@ -1,0 +1,168 @@
+/** The appending procedures (sql/010_push.sql), one function each: parameters named, results decoded. */
+import { byteaArray, int4Array, int8Array, textArray } from './arrays.ts';
+import { type Queryable, statement } from './database.ts';
+import { invariant } from './invariant.ts';
+
+export const VERDICT = { stored: 0, duplicates: 1, missing: 2, windowChanged: 3 } as const;
+
+/** One segment to append. */
+export interface Append {
+  partitionId: number;
+  /** Frames in the blob. */
+  count: number;
+  /** None of the hashes occurs in the window at or below this offset; -1: nobody vouches. */
+  verifiedUpto: number;
+  /** The deduplication window under which the segment was built. */
+  windowSeconds: number;
+  /** 16 bytes a frame. */
+  hashes: Buffer;
+  blob: Buffer;
+}
+
+export interface Duplicate {
+  /** Of the frame in the segment. */
+  index: number;
+  /** Where its transactionId is stored; the smallest, when it is so more than once. */
+  offset: number;
+}
+
+/** `queue`: what the queue wants now, as the append read it. */
+export type AppendVerdict =
+  | { verdict: typeof VERDICT.stored; queue: QueueDemands; base: number; createdAtMicros: number }
+  | { verdict: typeof VERDICT.duplicates; queue: QueueDemands; duplicates: Duplicate[] }
+  | { verdict: typeof VERDICT.missing }
+  | { verdict: typeof VERDICT.windowChanged; queue: QueueDemands };
+
+export interface QueueDemands {
+  /** The deduplication window; 0: off. */
+  windowSeconds: number;
+  /** Payloads are stored encrypted. */
+  encrypts: boolean;
+}
+
+/** A partition as the write path needs it. */
+export interface Place extends QueueDemands {
+  partitionId: number;
+  /** As last heard; -1: nothing was stored yet. */
+  lastOffset: number;
+}
+
+export interface CoveringSegment {
+  base: number;
+  /** Inclusive. */
+  end: number;
+  blob: Buffer;
+}
+
+const APPEND = statement(
+  'push_append',
+  `SELECT verdicts, bases, created, windows, encrypts, dup_segments AS "dupSegments", dup_indexes AS "dupIndexes",
+          dup_offsets AS "dupOffsets"
+     FROM queen.log_push($1::bigint[], $2::int[], $3::bigint[], $4::int[], $5::bytea[], $6::bytea[])`,
+);
+const PROVISION = statement(
+  'push_provision',
+  `SELECT partition_ids AS "partitionIds", last_offsets AS "lastOffsets", windows, encrypts
+     FROM queen.log_provision($1::uuid, $2::text[], $3::text[])`,
+);
+const COVERING = statement(
+  'push_covering',
+  `SELECT base_offset AS base, end_offset AS end, blob FROM queen.log_covering($1::bigint, $2::bigint[])`,
+);
+
+interface AppendRow {
+  verdicts: number[];
+  bases: (number | null)[];
+  created: (number | null)[];
+  windows: (number | null)[];
+  encrypts: (boolean | null)[];
+  dupSegments: number[] | null;
+  dupIndexes: number[] | null;
+  dupOffsets: number[] | null;
+}
+
+/**
+ * Appends the segments in one transaction, which is this one statement. They must be sorted by ascending partition, each
+ * partition once. One verdict a segment, in order; a segment that is not `stored` has written nothing.
+ */
+export async function append(db: Queryable, segments: readonly Append[]): Promise<AppendVerdict[]> {
+  const rows = await db.query<AppendRow>(APPEND, [
+    int8Array(segments.map((s) => s.partitionId)),
+    int4Array(segments.map((s) => s.count)),
+    int8Array(segments.map((s) => s.verifiedUpto)),
+    int4Array(segments.map((s) => s.windowSeconds)),
+    byteaArray(segments.map((s) => s.hashes)),
+    byteaArray(segments.map((s) => s.blob)),
+  ]);
+  const row = rows[0];
+  invariant(row !== undefined && row.verdicts.length === segments.length, 'append_verdicts', {
+    segments: segments.length,
+    verdicts: row?.verdicts?.length ?? null,
+  });
+  const verdicts = segments.map((_, i) => verdictAt(row, i));
+  const { dupSegments, dupIndexes, dupOffsets } = row;
+  if (dupSegments !== null) {
+    for (let i = 0; i < dupSegments.length; i++) {
+      const of = verdicts[dupSegments[i]!];
+      invariant(of?.verdict === VERDICT.duplicates, 'append_duplicates', { segment: dupSegments[i] });
+      of.duplicates.push({ index: dupIndexes![i]!, offset: dupOffsets![i]! });
+    }
+  }
+  return verdicts;
+}
+
+function verdictAt(row: AppendRow, i: number): AppendVerdict {
+  const verdict = row.verdicts[i]!;
+  if (verdict === VERDICT.missing) return { verdict };
+  const queue = { windowSeconds: row.windows[i]!, encrypts: row.encrypts[i]! };
+  if (verdict === VERDICT.windowChanged) return { verdict, queue };
+  if (verdict === VERDICT.duplicates) return { verdict, queue, duplicates: [] };
+  const base = row.bases[i]!;
+  invariant(verdict === VERDICT.stored && base >= 0, 'append_verdict', { verdict, base });
+  return { verdict, queue, base, createdAtMicros: row.created[i]! };
+}
+
+/**
+ * The places of these lanes of one tenant, in order, creating queues and partitions that do not exist. A short
+ * transaction of its own.
+ */
+export async function provision(
+  db: Queryable,
+  tenant: string,
+  lanes: readonly { queue: string; partition: string }[],
+): Promise<Place[]> {
+  const rows = await db.query<{
+    partitionIds: (number | null)[];
+    lastOffsets: (number | null)[];
+    windows: (number | null)[];
+    encrypts: (boolean | null)[];
+  }>(PROVISION, [
+    tenant,
+    textArray(lanes.map((lane) => lane.queue)),
+    textArray(lanes.map((lane) => lane.partition)),
+  ]);
+  const row = rows[0];
+  invariant(row !== undefined && row.partitionIds.length === lanes.length, 'provisioned', {
+    lanes: lanes.length,
+  });
+  return lanes.map((_, i) => {
+    const partitionId = row.partitionIds[i]!;
+    // Null only when the queue was deleted again and again while this ran.
+    invariant(partitionId !== null, 'provisioned_partition', { index: i });
+    return {
+      partitionId,
+      lastOffset: row.lastOffsets[i]!,
+      windowSeconds: row.windows[i]!,
+      encrypts: row.encrypts[i]!,
+    };
+  });
+}
+
+/** The stored segments that cover these offsets, ascending; an offset whose segment is gone has none. */
+export function coveringSegments(
+  db: Queryable,
+  partitionId: number,
+  offsets: readonly number[],
+): Promise<CoveringSegment[]> {
+  return db.query<CoveringSegment>(COVERING, [partitionId, int8Array(offsets)], { readOnly: true });
+}
