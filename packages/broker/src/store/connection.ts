@@ -19,7 +19,7 @@ import type { Socket } from 'node:net';
 import pg from 'pg';
 import { Call, type CallRequest, Prepared } from './call.ts';
 import { type CancelTarget, cancelStatement } from './cancel.ts';
-import { fromServer, isServerError, isStalePlan, StoreError } from './errors.ts';
+import { fromServer, isLastingRefusal, isServerError, isStalePlan, StoreError } from './errors.ts';
 import { type Host, hostName } from './hosts.ts';
 import { invariant } from './invariant.ts';
 import { newWire, type Wire } from './wire.ts';
@@ -113,6 +113,7 @@ export class Connection {
       connection.destroy();
       throw new StoreError('unavailable', 'connection', `${hostName(host)}: ${messageOf(error)}`, {
         sqlState: isServerError(error) ? error.code : null,
+        lasting: isLastingRefusal(error),
         cause: error,
       });
     }

@@ -20,12 +20,14 @@ export class StoreError extends Error {
   readonly sqlState: string | null;
   /** Detail, hint and context of the server's answer, for the log. May quote data. */
   readonly detail: string | null;
+  /** Waiting does not heal it: a wrong password, certificate, database. Somebody has to change a setting. */
+  readonly lasting: boolean;
 
   constructor(
     kind: StoreErrorKind,
     code: StoreErrorCode,
     message: string,
-    extra: { sqlState?: string | null; detail?: string | null; cause?: unknown } = {},
+    extra: { sqlState?: string | null; detail?: string | null; lasting?: boolean; cause?: unknown } = {},
   ) {
     super(message, extra.cause === undefined ? undefined : { cause: extra.cause });
     this.name = 'StoreError';
@@ -33,6 +35,7 @@ export class StoreError extends Error {
     this.code = code;
     this.sqlState = extra.sqlState ?? null;
     this.detail = extra.detail ?? null;
+    this.lasting = extra.lasting ?? false;
   }
 }
 
@@ -44,7 +47,7 @@ export class ServerRequirementError extends StoreError {
   readonly requirement: string;
 
   constructor(requirement: string, message: string) {
-    super('refused', 'connection', message);
+    super('refused', 'connection', message, { lasting: true });
     this.name = 'ServerRequirementError';
     this.requirement = requirement;
   }
@@ -97,6 +100,15 @@ export function fromServer(error: ServerError): StoreError {
       cause: error,
     },
   );
+}
+
+/** Whether a failure to connect is of the lasting sort: rejected by the server, or no trust in its certificate. */
+export function isLastingRefusal(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  // 28: authentication. 3D: no such database.
+  if (isServerError(error)) return /^(28|3D)/.test(error.code);
+  const code = String((error as NodeJS.ErrnoException).code ?? '');
+  return /^(SASL|The server does not support SSL)/.test(error.message) || /CERT|^ERR_TLS/.test(code);
 }
 
 /** A prepared statement that was overtaken by a change of the schema. Raised before anything is executed. */

@@ -184,7 +184,7 @@ export class Pool {
       if (this.#all.size === 0 && this.#dialling === 0) this.#drained?.();
       return;
     }
-    if (this.#all.size === 0 && isHopeless(error)) {
+    if (this.#all.size === 0 && error.lasting) {
       const answer = error.kind === 'refused' ? error : poolError('no database connection', error);
       for (const waiter of [...this.#waiting]) waiter.fail(answer);
     }
@@ -208,12 +208,6 @@ export class Pool {
   }
 }
 
-/** Wrong password, no such database or role, an unfit server: not healed by waiting a few seconds. */
-function isHopeless(error: StoreError): boolean {
-  if (error.kind === 'refused') return true;
-  return error.sqlState !== null && /^(28|3D)/.test(error.sqlState);
-}
-
 function poolError(message: string, cause: StoreError | undefined): StoreError {
   return new StoreError(
     'unavailable',
@@ -221,6 +215,7 @@ function poolError(message: string, cause: StoreError | undefined): StoreError {
     cause === undefined ? message : `${message} (${cause.message})`,
     {
       sqlState: cause?.sqlState ?? null,
+      lasting: cause?.lasting ?? false,
       cause,
     },
   );

@@ -106,7 +106,10 @@ export class Primary {
     const unfit = failures.find((failure) => failure instanceof ServerRequirementError);
     if (unfit !== undefined) throw unfit;
     const message = `no host accepts writes (${failures.map((failure) => failure.message).join('; ')})`;
-    throw new StoreError('unavailable', 'connection', message, { sqlState: failures[0]!.sqlState });
+    throw new StoreError('unavailable', 'connection', message, {
+      sqlState: failures[0]!.sqlState,
+      lasting: failures.every((failure) => failure.lasting),
+    });
   }
 
   async #attempt(index: number): Promise<Connection | StoreError> {
