@@ -60,7 +60,7 @@ export interface AckGroupRow {
 const LOG_ACK = statement(
   'log_ack',
   `SELECT * FROM queen.log_ack($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::int[], $7::bigint[],
-                               $8::bytea, $9::boolean)`,
+                               $8::bytea, $9::int)`,
 );
 
 interface LogAckRow {
@@ -78,13 +78,16 @@ interface LogAckRow {
 }
 
 /**
- * Decides acks in one statement. `defer`: a group under a live lease with items that the sidecar cannot tell is
- * left as it is and answers `unresolved`. Works inside a transaction too: no business outcome raises.
+ * When a group is left as it is and answers `unresolved`: never, when the sidecar cannot tell one of its items and its
+ * lease is live, or when not every item is effective.
  */
+export const CAUTION = { none: 0, defer: 1, strict: 2 } as const;
+
+/** Decides acks in one statement. Works inside a transaction too: no business outcome raises. */
 export async function logAck(
   db: Queryable,
   groups: readonly AckGroupArgs[],
-  defer: boolean,
+  caution: (typeof CAUTION)[keyof typeof CAUTION],
 ): Promise<AckGroupRow[]> {
   const codes: number[] = [];
   const offsets: number[] = [];
@@ -106,7 +109,7 @@ export async function logAck(
     int4Array(codes),
     int8Array(offsets),
     joinHashes(groups, codes.length),
-    defer,
+    caution,
   ]);
   const row = rows[0];
   invariant(

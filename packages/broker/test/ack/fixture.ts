@@ -234,3 +234,13 @@ export function ack(path: AckPath, partitionId: number, specs: readonly ItemSpec
     items: specs.map((spec) => item(partitionId, spec)),
   });
 }
+
+/** Damages the stored segment with this base offset. */
+export async function flipByte(bench: Bench, lane: number, base: number): Promise<void> {
+  await sql(
+    bench.db,
+    `UPDATE queen.log_segments SET blob = set_byte(blob, length(blob) / 2, get_byte(blob, length(blob) / 2) # 1)
+      WHERE partition_id = $1::bigint AND base_offset = $2::bigint`,
+    [lane, base],
+  );
+}

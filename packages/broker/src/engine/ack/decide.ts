@@ -8,6 +8,7 @@ import {
   ACK_CODE,
   type AckGroupArgs,
   type AckGroupRow,
+  CAUTION,
   type HandOffRow,
   logAck,
   logAckHandOff,
@@ -39,7 +40,7 @@ export async function decide(
   report: { searched(search: Search): void; unreadable(group: AckGroup, error: UnreadableSegment): void },
 ): Promise<Decision[]> {
   const args = groups.map((group) => argsOf(group));
-  const rows = await run((db) => logAck(db, args, true));
+  const rows = await run((db) => logAck(db, args, CAUTION.defer));
   const decisions: Decision[] = [];
   for (const [i, group] of groups.entries()) {
     const row = rows[i]!;
@@ -74,7 +75,7 @@ async function decideBySegments(
     if (row.offsets[i]! >= 0 || row.below[i]) return args.offsets[i]!;
     return item.offset ?? found.get(item.transactionId) ?? -1;
   });
-  const [second] = await run((db) => logAck(db, [{ ...args, offsets }], false));
+  const [second] = await run((db) => logAck(db, [{ ...args, offsets }], CAUTION.none));
   return second!;
 }
 

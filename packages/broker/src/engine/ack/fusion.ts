@@ -15,6 +15,8 @@ export interface Completion {
   partitionId: number;
   group: string;
   worker: string;
+  /** The lowest message of the batch: the cursor must still be below it. */
+  first: number;
   /** The offset up to which everything is completed. */
   position: number;
 }
@@ -54,6 +56,7 @@ export class AckFusion {
       if (same === undefined) {
         shard.pending.push({ ...completion, key, waiters: [{ resolve, reject }] });
       } else {
+        same.first = Math.min(same.first, completion.first);
         same.position = Math.max(same.position, completion.position);
         same.waiters.push({ resolve, reject });
       }
@@ -73,7 +76,7 @@ export class AckFusion {
       this.counters.flushes++;
       this.counters.items += batch.length;
       try {
-        const rows = await this.#flush(batch.map(argsOf));
+        const rows = await this.#flush(batch.map(completionArgs));
         batch.forEach((pending, i) => {
           for (const waiter of pending.waiters) waiter.resolve(rows[i]!);
         });
@@ -102,14 +105,15 @@ function takeBatch(shard: Shard): Pending[] {
   return batch;
 }
 
-function argsOf(pending: Pending): AckGroupArgs {
+/** A completion as the decision procedure takes it. */
+export function completionArgs(pending: Completion): AckGroupArgs {
   return {
     tenant: pending.tenant,
     partitionId: pending.partitionId,
     group: pending.group,
     lease: pending.worker,
-    codes: [ACK_CODE.completed],
-    offsets: [pending.position],
+    codes: [ACK_CODE.completed, ACK_CODE.completed],
+    offsets: [pending.first, pending.position],
     hashes: null,
   };
 }

@@ -6,18 +6,24 @@
  * the verdict of the items concerned, never an exception, and the lease that they leave behind brings the messages
  * back.
  */
-import { type AckGroupArgs, type AckGroupRow, leaseExtend, logAck, OUTCOME } from '../../store/ack.ts';
+import {
+  type AckGroupArgs,
+  type AckGroupRow,
+  CAUTION,
+  leaseExtend,
+  logAck,
+  OUTCOME,
+} from '../../store/ack.ts';
 import type { Queryable } from '../../store/database.ts';
 import type { Clock } from '../clock.ts';
 import { fromStore } from '../errors.ts';
 import type { AckRequest, AckVerdict, ExtendResult } from '../types.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { type Decision, decide, handOff } from './decide.ts';
-import { AckFusion } from './fusion.ts';
+import { AckFusion, type Completion, completionArgs } from './fusion.ts';
 import { type AckGroup, groupItems, storableText } from './groups.ts';
 import { type AckRegistry, namesWholeBatch, type RegistryEntry } from './registry.ts';
-import type { Run } from './segments.ts';
-import { UnreadableSegment } from './segments.ts';
+import { type Run, UnreadableSegment } from './segments.ts';
 import { ACK_ERROR, failed, failureText, groupVerdicts, type HandOff } from './verdicts.ts';
 
 export interface AckSettings {
@@ -86,8 +92,8 @@ export class AckPath {
   constructor(deps: AckDeps) {
     this.#deps = deps;
     this.#run = (work) => deps.admission.run('ack', () => work(deps.db));
-    const flush = (groups: AckGroupArgs[]) => this.#run((db) => logAck(db, groups, false));
-    this.#fusion = deps.settings.fusion ? new AckFusion({ shards: deps.settings.fusionShards, flush }) : null;
+    const { fusion, fusionShards: shards } = deps.settings;
+    this.#fusion = fusion ? new AckFusion({ shards, flush: (groups) => this.#flush(groups) }) : null;
   }
 
   /** One verdict an item, in order. Never rejects for what the database does. */
@@ -175,37 +181,39 @@ export class AckPath {
   }
 
   async #positional(group: AckGroup, entry: RegistryEntry, verdicts: AckVerdict[]): Promise<void> {
-    const completion = {
+    const completion: Completion = {
       tenant: group.tenant,
       partitionId: group.partitionId,
       group: group.group,
       worker: group.lease,
+      first: entry.batchEnd - entry.transactionIds.length + 1,
       position: entry.batchEnd,
     };
     let row: AckGroupRow;
     try {
-      row = await (this.#fusion ?? this.#alone).submit(completion);
+      row = await this.#complete(completion);
     } catch (error) {
       this.#fail([group], error, verdicts);
       return;
     }
-    if (row.outcome !== OUTCOME.decided || row.offsets[0]! < 0) {
+    if (row.outcome !== OUTCOME.decided) {
       this.#counters.positionsRejected++;
       await this.#decide([group], verdicts);
       return;
     }
-    this.#settle({ group, row: perItem(group, entry, row) }, null, verdicts);
+    const offsets = group.items.map(() => entry.batchEnd);
+    this.#settle({ group, row: { ...row, offsets, below: offsets.map(() => false) } }, null, verdicts);
   }
 
-  /** Fusion switched off: each completion is a flush of its own. */
-  readonly #alone = {
-    submit: async (completion: Parameters<AckFusion['submit']>[0]): Promise<AckGroupRow> => {
-      const { worker: lease, position, ...row } = completion;
-      const args = { ...row, lease, codes: [0], offsets: [position], hashes: null };
-      const [answer] = await this.#run((db) => logAck(db, [args], false));
-      return answer!;
-    },
-  };
+  async #complete(completion: Completion): Promise<AckGroupRow> {
+    if (this.#fusion !== null) return this.#fusion.submit(completion);
+    const [row] = await this.#flush([completionArgs(completion)]);
+    return row!;
+  }
+
+  #flush(groups: AckGroupArgs[]): Promise<AckGroupRow[]> {
+    return this.#run((db) => logAck(db, groups, CAUTION.strict));
+  }
 
   async #decide(groups: readonly AckGroup[], verdicts: AckVerdict[]): Promise<void> {
     this.#counters.hashGroups += groups.length;
@@ -289,24 +297,4 @@ export class AckPath {
       throw fromStore(error);
     }
   }
-}
-
-/**
- * The answer for the position, spelled out for the items. What the cursor had passed already (by a lease-less ack) is a
- * repetition; messages of a batch are contiguous up to its end, so an item's place follows from its rank.
- */
-function perItem(group: AckGroup, entry: RegistryEntry, row: AckGroupRow): AckGroupRow {
-  const ids = entry.transactionIds;
-  const first = entry.batchEnd - ids.length + 1;
-  if (row.before < first) {
-    const offsets = group.items.map(() => entry.batchEnd);
-    return { ...row, offsets, below: offsets.map(() => false) };
-  }
-  const rank = new Map(ids.map((id, i) => [id, first + i]));
-  const places = group.items.map((item) => rank.get(item.transactionId)!);
-  return {
-    ...row,
-    offsets: places.map((place) => (place > row.before ? place : -1)),
-    below: places.map((place) => place <= row.before),
-  };
 }

@@ -42,7 +42,8 @@ export function groupVerdicts(
   const handed =
     handOff !== null && 'row' in handOff && handOff.row.outcome === OUTCOME.decided ? handOff.row : null;
   const handOffError = handOff === null || handed !== null ? null : handOffText(handOff);
-  const conflated = handed?.conflated ?? row.conflated;
+  // A prefix and a dead letter each skip their own.
+  const conflated = row.conflated === null ? null : row.conflated + (handed?.conflated ?? 0);
   return group.items.map((item, i) => {
     const at = row.offsets[i]!;
     const completed = item.status === 'completed';

@@ -112,15 +112,17 @@ END $$;
 --   p_statuses    0 completed, 1 retry, 2 failed, 3 dead-letter: of two on one message the larger wins
 --   p_offsets     the offset; -1: resolve by hash
 --   p_hashes      16 bytes an item, of no matter for one that comes by offset
--- p_defer: a group under a live lease with an item that the sidecar cannot tell answers 7 and changes nothing. The caller
---   looks into the leased segments and asks again by offset.
+-- p_caution  0: items that are not effective hold nobody up
+--            1: a group under a live lease with an item that the sidecar cannot tell answers 7 and changes nothing. The
+--               caller looks into the leased segments and asks again by offset
+--            2: a group answers 7 unless every item is effective
 --
 -- Out, one element a group:
 --   outcomes      0 decided
 --                 1 decided, `signals` is to be dead-lettered next (log_ack_hand_off) and the lease is kept for that
 --                 2 decided, the message at `signals` was dropped
 --                 3 the lease is not the live one   4 no such consumer   5 somebody else's partition
---                 6 no such partition               7 see p_defer
+--                 6 no such partition               7 see p_caution
 --                 From 3 on nothing was changed.
 --   befores, afters  the cursor before and after
 --   batch_ends    end of the batch before, NULL: none
@@ -131,7 +133,7 @@ END $$;
 -- and one element an item: item_offsets, where it is effective (-1: nowhere), item_below: only known at or below the cursor.
 CREATE OR REPLACE FUNCTION queen.log_ack(
   p_tenants uuid[], p_partitions bigint[], p_groups text[], p_leases text[],
-  p_item_groups int[], p_statuses int[], p_offsets bigint[], p_hashes bytea, p_defer boolean,
+  p_item_groups int[], p_statuses int[], p_offsets bigint[], p_hashes bytea, p_caution int,
   OUT outcomes int[], OUT befores bigint[], OUT afters bigint[], OUT batch_ends bigint[], OUT holders text[],
   OUT signals bigint[], OUT released boolean[], OUT backlogs boolean[], OUT conflateds bigint[],
   OUT item_offsets bigint[], OUT item_below boolean[]
@@ -330,11 +332,15 @@ BEGIN
             open_ := open_ OR NOT item_below[i];
           END IF;
         END LOOP;
-        IF open_ AND p_defer AND p_leases[g] <> '' THEN
+        IF open_ AND p_caution = 1 AND p_leases[g] <> '' THEN
           outcomes[g] := 7;
           CONTINUE;
         END IF;
       END IF;
+    END IF;
+    IF p_caution = 2 AND -1 = ANY (item_offsets[a:b]) THEN
+      outcomes[g] := 7;
+      CONTINUE;
     END IF;
 
     -- s: the lowest message with a signal, rank: the strongest signal on it, p: how far completions reach below it.
@@ -392,7 +398,9 @@ BEGIN
     END IF;
     afters[g] := moved;
     IF conflateds[g] IS NOT NULL THEN
-      conflateds[g] := greatest(0, moved - greatest(c, starts[k] - 1) - 1);
+      -- Neither what was acked by name nor what was dropped was skipped.
+      conflateds[g] := greatest(0, moved - greatest(c, starts[k] - 1) - 1
+                                     - CASE WHEN outcomes[g] = 2 AND p IS NOT NULL THEN 1 ELSE 0 END);
     END IF;
     IF moved > c OR released[g] THEN
       changed := changed || k;
