@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /**
  * A TCP proxy that misbehaves on demand, between a broker and its database or between a client and a broker.
  */
-export interface Proxy {
+export interface TcpProxy {
   readonly host: string;
   readonly port: number;
   /** Connections that are open now. */
@@ -28,7 +28,7 @@ export interface Proxy {
 export type ProxyTarget = { host: string; port: number } | { path: string };
 
 /** Listens on a free port of the loopback interface. */
-export async function startProxy(target: ProxyTarget): Promise<Proxy> {
+export async function startProxy(target: ProxyTarget): Promise<TcpProxy> {
   const pairs = new Set<{ client: Socket; server: Socket }>();
   const state = { refusing: false, toServer: true, toClient: true, delayMs: 0 };
 

@@ -19,3 +19,18 @@ function row(setting: Setting<unknown>): string {
   const cells = [names, setting.accepts, setting.derived ?? fixed, setting.about + later];
   return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
 }
+
+/** The whole page docs/configuration.md; a test keeps the file equal to it. */
+export function configurationPage(): string {
+  return `# Configuration
+
+Everything is set by environment variables. An empty variable counts as not set. A value that does not fit stops
+the start with a line that names the variable and what it may be; an unknown \`QUEEN_\` name draws a warning.
+Booleans are \`true\`/\`false\`, \`1\`/\`0\`, \`yes\`/\`no\` or \`on\`/\`off\`, in any case.
+
+This page is rendered from the table that the broker reads: \`npm run docs\`.
+
+${settingsAsMarkdown()}`;
+}
+
+if (import.meta.main) process.stdout.write(configurationPage());

@@ -1,0 +1,164 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { configurationPage } from '../../src/config/document.ts';
+import type { Setting } from '../../src/config/kinds.ts';
+import { SETTINGS } from '../../src/config/settings.ts';
+import { type Config, loadConfig } from '../../src/config.ts';
+
+const MACHINE = { cores: 2, memoryBytes: 8 * 1024 ** 3 };
+
+function load(env: NodeJS.ProcessEnv): Config {
+  const loaded = loadConfig(env, MACHINE);
+  assert.ok(loaded.ok, loaded.ok ? '' : loaded.faults.join('\n'));
+  return loaded.config;
+}
+
+function faults(env: NodeJS.ProcessEnv): string[] {
+  const loaded = loadConfig(env, MACHINE);
+  return loaded.ok ? [] : loaded.faults;
+}
+
+const settings = Object.values(SETTINGS).flatMap((group) => Object.values(group) as Setting<unknown>[]);
+
+test('without any variable everything has its default', () => {
+  const config = load({});
+  assert.equal(config.server.port, 6632);
+  assert.equal(config.server.bindAddress, '127.0.0.1');
+  assert.match(config.server.serverId, /^queen-[0-9a-f]{8}$/);
+  assert.deepEqual(config.database, { kind: 'embedded', directory: './queen-data' });
+  assert.equal(config.hotlist.reseedWindowMs, 120_000);
+  assert.equal(config.ack.fusionShards, 8);
+  assert.equal(config.background.retentionDueCap, 5_000);
+});
+
+test('every default is a value that the variable itself would take', () => {
+  for (const setting of settings) {
+    if (setting.default === null) continue;
+    const read = setting.read(String(setting.default));
+    assert.deepEqual(read, { value: setting.default }, setting.name);
+  }
+});
+
+test('no name stands for two settings', () => {
+  const names = settings.flatMap((setting) => [setting.name, ...setting.aliases]);
+  assert.deepEqual(
+    names.filter((name, at) => names.indexOf(name) !== at),
+    [],
+  );
+});
+
+test('booleans have many words, in any case, trimmed; empty is the default', () => {
+  for (const word of ['true', '1', 'yes', 'on', ' TRUE ', 'On']) {
+    assert.equal(load({ QUEEN_LOG_JSON: word }).server.logJson, true, word);
+  }
+  for (const word of ['false', '0', 'no', 'off', 'OFF', '', '  ']) {
+    assert.equal(load({ QUEEN_LOG_JSON: word }).server.logJson, false, word);
+  }
+  assert.deepEqual(faults({ QUEEN_LOG_JSON: 'maybe' }), [
+    'QUEEN_LOG_JSON="maybe" is not a boolean (expected true/false, 1/0, yes/no, on/off)',
+  ]);
+});
+
+test('numbers: exactly the range, and nothing that only looks like a number', () => {
+  assert.equal(load({ RETENTION_PARALLELISM: '16' }).background.retentionParallelism, 16);
+  for (const bad of ['17', '0', '-1', '1.5', '0x10', '1e1', 'two', '1_0', '99999999999999999999']) {
+    const [fault, ...more] = faults({ RETENTION_PARALLELISM: bad });
+    assert.match(
+      fault ?? '',
+      /^RETENTION_PARALLELISM=".*" is (not a whole number|out of range) \(expected 1\.\.16\)$/,
+      bad,
+    );
+    assert.equal(more.length, 0);
+  }
+});
+
+test('whatever a variable holds, it is taken within its range or named in a fault', () => {
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...settings),
+      fc.oneof(fc.string(), fc.integer().map(String)),
+      (setting, text) => {
+        if (setting.name === 'DATABASE_URL' || text.includes('\0')) return;
+        const loaded = loadConfig({ [setting.name]: text }, MACHINE);
+        if (loaded.ok) return;
+        for (const fault of loaded.faults)
+          assert.match(fault, new RegExp(`^(${setting.name}|QUEEN_ADMISSION_SHARE)`));
+      },
+    ),
+  );
+});
+
+test('a secret never appears in a fault', () => {
+  const secret = 'hunter2-hunter2';
+  for (const setting of settings.filter((candidate) => candidate.secret)) {
+    const loaded = loadConfig({ [setting.name]: secret }, MACHINE);
+    assert.doesNotMatch(
+      JSON.stringify(loaded.ok ? loaded.warnings : loaded),
+      new RegExp(secret),
+      setting.name,
+    );
+  }
+  const url = loadConfig({ DATABASE_URL: `postgres://u:${secret}%@h:99999/d?sslmode=x` }, MACHINE);
+  assert.equal(url.ok, false);
+  assert.doesNotMatch(JSON.stringify(url), new RegExp(secret));
+});
+
+test('all faults at once; unknown and idle names are warnings', () => {
+  const loaded = loadConfig(
+    {
+      PORT: 'x',
+      LOG_LEVEL: 'loud',
+      QUEEN_TYPO: '1',
+      QUEEN_MESH_PORT: '6633',
+      QUEEN_KV_PREFIX_LIMIT: '5',
+      HOME: '/',
+    },
+    MACHINE,
+  );
+  assert.equal(loaded.ok, false);
+  assert.equal(loaded.ok ? 0 : loaded.faults.length, 2);
+  assert.deepEqual(loaded.warnings, [
+    'QUEEN_KV_PREFIX_LIMIT has no effect yet',
+    'QUEEN_MESH_PORT has no meaning here: brokers meet through the database',
+    'QUEEN_TYPO is unknown and has no effect',
+  ]);
+});
+
+test('the address to listen on', () => {
+  for (const good of ['0.0.0.0', '::', '::1', 'fe80::1%eth0', 'queen.example.com', 'localhost']) {
+    assert.equal(load({ QUEEN_BIND_ADDR: good }).server.bindAddress, good);
+  }
+  for (const bad of ['127.0.0.1:6632', 'localhost:80', '[::1]:80', 'a b', 'http://x']) {
+    assert.match(faults({ QUEEN_BIND_ADDR: bad })[0] ?? '', /^QUEEN_BIND_ADDR=.* without a port$/, bad);
+  }
+});
+
+test('derived values follow what they are derived from, and the machine', () => {
+  assert.equal(load({ QUEEN_HOTLIST_RESEED_MS: '60000' }).hotlist.reseedWindowMs, 240_000);
+  assert.equal(load({ QUEEN_V2_FUSION_SHARDS: '4' }).ack.fusionShards, 4);
+  assert.equal(load({ QUEEN_V2_FUSION_SHARDS: '4', QUEEN_ACK_FUSION_SHARDS: '2' }).ack.fusionShards, 2);
+  assert.equal(load({ HOSTNAME: 'pod-7' }).server.serverId, 'pod-7');
+  const small = loadConfig({}, { cores: 1, memoryBytes: 512 * 1024 ** 2 });
+  assert.equal(small.ok && small.config.admission.pushPendingMb, 128);
+  assert.match(
+    faults({ QUEEN_ADMISSION_SHARE_PUSH: '0.5' })[0] ?? '',
+    /^QUEEN_ADMISSION_SHARE_PUSH, _POP, _ACK and _MAINT add up to 1\.25/,
+  );
+});
+
+test('the first of two names wins', () => {
+  assert.equal(load({ POP_DEFAULT_TIMEOUT_MS: '5' }).pop.defaultTimeoutMs, 5);
+  assert.equal(load({ POP_DEFAULT_TIMEOUT_MS: '5', DEFAULT_TIMEOUT: '7' }).pop.defaultTimeoutMs, 7);
+});
+
+test('a protection that is not there is refused, switched off it is fine', () => {
+  assert.match(faults({ JWT_ENABLED: 'true' })[0] ?? '', /^JWT_ENABLED: this version cannot do that yet/);
+  assert.deepEqual(faults({ JWT_ENABLED: 'false' }), []);
+});
+
+test('the page of the variables is the table', () => {
+  const page = readFileSync(new URL('../../../../docs/configuration.md', import.meta.url), 'utf8');
+  assert.equal(page, configurationPage(), 'run npm run docs');
+});

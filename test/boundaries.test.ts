@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { faultsOf } from './boundaries.ts';
+
+const SOURCE = join(import.meta.dirname, '../packages/broker/src');
+const faults = (file: string, text: string): string[] => faultsOf(join(SOURCE, file), text);
+
+test('imports that point down are fine', () => {
+  assert.deepEqual(faults('http/server.ts', "import type { BrokerFace } from '../engine/types.ts';"), []);
+  assert.deepEqual(
+    faults('engine/push/path.ts', "import { x } from '../../store/push.ts';\nimport pg from 'pg';"),
+    [],
+  );
+  assert.deepEqual(faults('store/push.ts', "import {\n  encodeFrames,\n} from '../log/frame.ts';"), []);
+  assert.deepEqual(
+    faults('log/hash.ts', "import { zstdCompress } from 'node:zlib';\nimport './names.ts';"),
+    [],
+  );
+  assert.deepEqual(faults('main.ts', "import { createServer } from './http/server.ts';"), []);
+});
+
+test('every way of writing an import that points up is caught', () => {
+  const up = [
+    "import { a } from '../engine/types.ts';",
+    "import type { A } from '../engine/types.ts';",
+    "import * as a from '../engine/types.ts';",
+    "import a, {\n  b,\n  type C,\n} from '../engine/types.ts';",
+    "export { a } from '../engine/types.ts';",
+    "export * from '../engine/types.ts';",
+    "import '../engine/types.ts';",
+    "const a = await import('../engine/types.ts');",
+  ];
+  for (const text of up) {
+    assert.deepEqual(
+      faults('store/push.ts', text),
+      ['store/push.ts: store/ may not import engine/ (../engine/types.ts)'],
+      text,
+    );
+  }
+  assert.equal(faults('engine/a.ts', "import { c } from '../config.ts';").length, 1);
+  assert.equal(faults('observability/log.ts', "import { c } from '../log/hash.ts';").length, 1);
+});
+
+test('the pure floor does no I/O, nobody leaves the sources, and a new floor must be entered', () => {
+  assert.match(faults('log/a.ts', "import { readFile } from 'node:fs';")[0] ?? '', /log\/ is pure/);
+  assert.match(faults('store/a.ts', "import { t } from '../../test/x.ts';")[0] ?? '', /outside the package/);
+  assert.match(faults('store/a.ts', "import { t } from './b';")[0] ?? '', /lacks its \.ts/);
+  assert.match(faults('cellar/a.ts', '')[0] ?? '', /there is no floor "cellar"/);
+});
+
+test('text that only looks like an import is none', () => {
+  assert.deepEqual(faults('store/a.ts', "export const d = new URL('../engine/', import.meta.url);"), []);
+  assert.deepEqual(faults('store/a.ts', "// see ../engine/types.ts\nconst from = '../engine/types.ts';"), []);
+});
