@@ -66,12 +66,11 @@ export function cancelStatement(target: CancelTarget, timeoutMs: number): Promis
           finish();
           return;
         }
-        const secured = connectTls({
-          ...target.ssl,
-          socket: raw,
-          host: target.serverName,
-          ...(isIP(target.serverName) === 0 ? { servername: target.serverName } : {}),
-        });
+        const secured = secure(raw, target);
+        if (secured === undefined) {
+          finish();
+          return;
+        }
         current = secured;
         secured.on('error', finish);
         secured.on('close', finish);
@@ -79,4 +78,18 @@ export function cancelStatement(target: CancelTarget, timeoutMs: number): Promis
       });
     });
   });
+}
+
+/** Undefined when the options make no TLS connection at all, which Node says by an exception. */
+function secure(raw: Socket, target: CancelTarget): Socket | undefined {
+  try {
+    return connectTls({
+      ...target.ssl,
+      socket: raw,
+      host: target.serverName,
+      ...(isIP(target.serverName) === 0 ? { servername: target.serverName } : {}),
+    });
+  } catch {
+    return undefined;
+  }
 }

@@ -9,7 +9,8 @@
  * 3. The server answered with a FATAL, or the connection broke, or no answer came. Inside an explicit
  *    transaction only COMMIT can write, so everything else is `unavailable`. A FATAL that was not preceded by
  *    BindComplete reached us from a backend that never started on the statement, since the server's answers
- *    come in order: `unavailable`. All else is `in_doubt`.
+ *    come in order: `unavailable`. (Only from the backend itself: a pooler may say FATAL on behalf of a server
+ *    whose answer it has lost.) All else is `in_doubt`.
  *
  * Time: when a statement's time is up the server is asked to cancel it, and the answer is awaited for a
  * short grace, because an answer settles the outcome that would else be in doubt. The connection is
@@ -70,6 +71,8 @@ export class Connection {
   closed = false;
   /** What the session's own statement_timeout is, 0 = none. A longer statement raises it first. */
   serverTimeoutMs = 0;
+  /** The peer is the backend itself and not a pooler that speaks for it. */
+  direct = false;
   readonly #client: Client;
   readonly #options: ConnectOptions;
   readonly #prepared = new Prepared();
@@ -111,7 +114,11 @@ export class Connection {
     } catch (error) {
       connection.broken = true;
       connection.destroy();
-      throw new StoreError('unavailable', 'connection', `${hostName(host)}: ${messageOf(error)}`, {
+      const why =
+        messageOf(error) === 'timeout expired'
+          ? `no answer within ${options.connectTimeoutMs} ms`
+          : messageOf(error);
+      throw new StoreError('unavailable', 'connection', `${hostName(host)}: ${why}`, {
         sqlState: isServerError(error) ? error.code : null,
         lasting: isLastingRefusal(error),
         cause: error,
@@ -204,7 +211,8 @@ export class Connection {
     }
     if (error instanceof Error && error.name === 'InvariantError') return error;
     this.broken = true;
-    const started = call.sent && (call.bound || !isServerError(error));
+    const refusedUnread = this.direct && !call.bound && isServerError(error) && isEndOfSession(error.code);
+    const started = call.sent && !refusedUnread;
     const kind = mayCommit && started ? 'in_doubt' : 'unavailable';
     const message = timedOut
       ? `no answer within ${options.timeoutMs} ms`
@@ -257,6 +265,11 @@ export class Connection {
     this.broken = true;
     for (const listener of this.#closeListeners.splice(0)) listener();
   }
+}
+
+/** Shutdown, termination, and the timeouts of an idle session. */
+function isEndOfSession(sqlState: string): boolean {
+  return sqlState.startsWith('57P') || sqlState === '25P03' || sqlState === '25P04';
 }
 
 function encode(param: Param): string | Buffer | null {

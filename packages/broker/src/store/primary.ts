@@ -134,7 +134,8 @@ export class Primary {
           sqlState: '25006',
         });
       }
-      if (facts.pid !== connection.processId) await this.#acceptPooler(connection, facts.pid);
+      if (facts.pid === connection.processId) connection.direct = true;
+      else await this.#acceptPooler(connection, facts.pid);
       this.#checkDurability(facts.synchronous_commit);
       return connection;
     } catch (error) {

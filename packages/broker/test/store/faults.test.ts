@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.ts';
-import { startProxy, type TcpProxy as FaultyProxy } from '../../../../test/kit/proxy.ts';
+import { type TcpProxy as FaultyProxy, startProxy } from '../../../../test/kit/proxy.ts';
 import { CANCEL_GRACE_MS } from '../../src/store/connection.ts';
 import { type Database, type DatabaseOptions, statement } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import { freshDatabase } from '../../../../test/kit/postgres.ts';
-import { startProxy, type TcpProxy as FaultyProxy } from '../../../../test/kit/proxy.ts';
+import { type TcpProxy as FaultyProxy, startProxy } from '../../../../test/kit/proxy.ts';
 import { type Host, parseHosts, statement } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';
 
