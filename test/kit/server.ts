@@ -49,15 +49,10 @@ export async function startTestServer(): Promise<{ server: TestServer; stop(): P
     user: embedded.connection.user,
     template: 'queen_template',
   };
-  const atExit = (): void => {
-    embedded.abandon();
-  };
-  process.once('exit', atExit);
   await makeTemplate(server);
   return {
     server,
     async stop() {
-      process.removeListener('exit', atExit);
       await embedded.stop(2_000);
       rmSync(directory, { recursive: true, force: true });
     },

@@ -89,6 +89,10 @@ export function loadConfig(env: NodeJS.ProcessEnv, machine: Machine = thisMachin
     database,
     machine,
   };
+  const { bindAddress } = config.server;
+  if (!config.security.jwtEnabled && !/^(127\.|::1$|localhost$)/.test(bindAddress)) {
+    warnings.push(`without authentication, whoever reaches ${bindAddress} can read and empty every queue`);
+  }
   return { ok: true, config, warnings };
 }
 

@@ -1,9 +1,11 @@
 import { resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type PoolPlan, planPool } from '../config/pool.ts';
 import type { Config } from '../config.ts';
 import type { Log } from '../observability/log.ts';
 import { Database, type DatabaseOptions, statement } from '../store/database.ts';
 import { EmbeddedServer } from '../store/embedded/server.ts';
+import { StoreError } from '../store/errors.ts';
 import { hostName } from '../store/hosts.ts';
 import type { Stop } from './stop.ts';
 
@@ -29,7 +31,7 @@ export interface OpenedDatabase {
 export function openDatabase(config: Config, log: Log, stop: Stop): Promise<OpenedDatabase> {
   return config.database.kind === 'embedded'
     ? startEmbedded(config, config.database.directory, log, stop)
-    : meetExternal(config, config.database, log);
+    : meetExternal(config, config.database, log, stop);
 }
 
 async function startEmbedded(
@@ -41,7 +43,6 @@ async function startEmbedded(
   const plan = planned(config, null);
   const server = await EmbeddedServer.start({ directory, poolSize: plan.poolSize, log });
   stop.add('bundled PostgreSQL', () => server.stop());
-  stop.atOnce(() => server.abandon());
   const { sizing } = server;
   log.info(
     {
@@ -65,23 +66,41 @@ type External = Extract<Config['database'], { kind: 'external' }>;
 
 const LIMIT = statement('boot_max_connections', `SELECT current_setting('max_connections')::int AS max`);
 
-async function meetExternal(config: Config, choice: External, log: Log): Promise<OpenedDatabase> {
+/** A database that starts together with the broker may need a moment. */
+const MEET_MS = 60_000;
+const MEET_PAUSE_MS = 1_000;
+
+async function meetExternal(config: Config, choice: External, log: Log, stop: Stop): Promise<OpenedDatabase> {
   const { kind: _kind, ...target } = choice;
-  const least = { poolSize: 1, reserve: 0, min: 1, max: 1, init: 1 };
-  const probe = await Database.open({ ...common(config, least, log), ...target });
-  let plan: PoolPlan;
-  try {
-    const [row] = await probe.query<{ max: number }>(LIMIT, [], { readOnly: true });
-    plan = planned(config, row!.max);
-  } finally {
-    await probe.close();
-  }
   const hosts = target.hosts.map(hostName).join(', ');
-  return {
-    options: { ...common(config, plan, log), ...target },
-    plan,
-    description: `database ${target.database} at ${hosts}`,
-  };
+  const least = { poolSize: 1, reserve: 0, min: 1, max: 1, init: 1 };
+  const deadline = performance.now() + MEET_MS;
+  for (;;) {
+    stop.throwIfAsked();
+    try {
+      const plan = planned(config, await maxConnectionsOf({ ...common(config, least, log), ...target }));
+      return {
+        options: { ...common(config, plan, log), ...target },
+        plan,
+        description: `database ${target.database} at ${hosts}`,
+      };
+    } catch (error) {
+      const temporary = error instanceof StoreError && error.kind === 'unavailable';
+      if (!temporary || performance.now() > deadline) throw error;
+      log.warn({ hosts, reason: error.message }, 'the database does not answer yet');
+      await Promise.race([sleep(MEET_PAUSE_MS), stop.asked]);
+    }
+  }
+}
+
+async function maxConnectionsOf(options: DatabaseOptions): Promise<number> {
+  const database = await Database.open(options);
+  try {
+    const [row] = await database.query<{ max: number }>(LIMIT, [], { readOnly: true });
+    return row!.max;
+  } finally {
+    await database.close();
+  }
 }
 
 function planned(config: Config, maxConnections: number | null): PoolPlan {

@@ -23,7 +23,6 @@ export class Stop {
   #ask: (reason: string) => void = () => {};
   readonly #log: Log;
   readonly #parts: { name: string; close: () => Promise<void> }[] = [];
-  #atOnce: () => void = () => {};
 
   constructor(log: Log) {
     this.#log = log;
@@ -39,7 +38,7 @@ export class Stop {
     for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
       process.on(event, (error: unknown) => {
         this.#log.fatal({ err: error, event }, 'a bug: the broker ends here and may be started again');
-        this.#exitAtOnce();
+        process.exit(1);
       });
     }
     // Whoever read the log went away; that is no reason to stop.
@@ -51,11 +50,6 @@ export class Stop {
     this.#parts.push({ name, close });
   }
 
-  /** What an exit without a stop must still do, without waiting. */
-  atOnce(work: () => void): void {
-    this.#atOnce = work;
-  }
-
   throwIfAsked(): void {
     if (this.#reason !== null) throw new StopAsked();
   }
@@ -64,7 +58,7 @@ export class Stop {
   async run(graceMs: number): Promise<boolean> {
     const limit = setTimeout(() => {
       this.#log.error({}, 'the stop takes too long: ending at once');
-      this.#exitAtOnce();
+      process.exit(1);
     }, graceMs + PARTS_MS);
     limit.unref();
     let clean = true;
@@ -83,15 +77,10 @@ export class Stop {
   #signal(signal: string): void {
     if (this.#reason !== null) {
       this.#log.warn({ signal }, 'second signal: ending at once');
-      this.#exitAtOnce();
+      process.exit(1);
     }
     this.#reason = signal;
     this.#log.info({ signal }, 'stopping; another signal ends at once');
     this.#ask(signal);
-  }
-
-  #exitAtOnce(): never {
-    this.#atOnce();
-    process.exit(1);
   }
 }

@@ -129,6 +129,10 @@ test('all faults at once; unknown and idle names are warnings', () => {
 test('the address to listen on', () => {
   for (const good of ['0.0.0.0', '::', '::1', 'fe80::1%eth0', 'queen.example.com', 'localhost']) {
     assert.equal(load({ QUEEN_BIND_ADDR: good }).server.bindAddress, good);
+    const warned = loadConfig({ QUEEN_BIND_ADDR: good }, MACHINE).warnings.some((line) =>
+      line.includes(good),
+    );
+    assert.equal(warned, !['::1', 'localhost'].includes(good), good);
   }
   for (const bad of ['127.0.0.1:6632', 'localhost:80', '[::1]:80', 'a b', 'http://x']) {
     assert.match(faults({ QUEEN_BIND_ADDR: bad })[0] ?? '', /^QUEEN_BIND_ADDR=.* without a port$/, bad);

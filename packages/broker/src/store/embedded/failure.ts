@@ -37,12 +37,7 @@ export interface EmbeddedLog {
 export function explain(code: 'initdb' | 'start', directory: string, output: string): EmbeddedError {
   const tail = output.trimEnd().split('\n').slice(-12).join('\n');
   const said = tail === '' ? '' : ` The server said:\n${tail}`;
-  if (/No space left on device|Disk quota exceeded/i.test(output)) {
-    return new EmbeddedError(
-      'disk_full',
-      `The disk that holds ${directory} is full. Free some space, or point QUEEN_DATA_DIR at a larger disk, and start again; what is stored is intact.${said}`,
-    );
-  }
+  if (/No space left on device|Disk quota exceeded/i.test(output)) return diskFull(directory, said);
   if (/Permission denied|Operation not permitted|has wrong ownership|invalid permissions/i.test(output)) {
     return new EmbeddedError(
       'directory_unusable',
@@ -51,4 +46,24 @@ export function explain(code: 'initdb' | 'start', directory: string, output: str
   }
   const what = code === 'initdb' ? 'could not create a database in' : 'did not start on the database in';
   return new EmbeddedError(code, `The embedded PostgreSQL ${what} ${directory}.${said}`);
+}
+
+/** The same for a system call of ours that failed; anything else passes through. */
+export function explainErrno(error: unknown, directory: string): unknown {
+  const { code, message } = error as NodeJS.ErrnoException;
+  if (error instanceof EmbeddedError) return error;
+  if (code === 'ENOSPC' || code === 'EDQUOT') return diskFull(directory, ` (${message})`);
+  if (code !== 'EACCES' && code !== 'EPERM' && code !== 'EROFS') return error;
+  return new EmbeddedError(
+    'directory_unusable',
+    `The data directory ${directory} cannot be used: ${message}. Point QUEEN_DATA_DIR at a directory that this user may write.`,
+    error,
+  );
+}
+
+function diskFull(directory: string, detail: string): EmbeddedError {
+  return new EmbeddedError(
+    'disk_full',
+    `The disk that holds ${directory} is full. Free some space, or point QUEEN_DATA_DIR at a larger disk, and start again; what is stored is intact.${detail}`,
+  );
 }

@@ -1,5 +1,14 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, constants, openSync, readFileSync, renameSync, statfsSync, statSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fchownSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statfsSync,
+  statSync,
+} from 'node:fs';
 import { totalmem } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -7,7 +16,7 @@ import { type Account, asAccount, serverAccount } from './account.ts';
 import { type Binaries, findBinaries } from './binaries.ts';
 import { CLUSTER, DATABASE, ensureCluster, HERE, USER } from './cluster.ts';
 import { type DirectoryLock, lockDirectory } from './directory-lock.ts';
-import { EmbeddedError, type EmbeddedLog, explain } from './failure.ts';
+import { EmbeddedError, type EmbeddedLog, explain, explainErrno } from './failure.ts';
 import { endLeftOvers } from './processes.ts';
 import { programEnvironment } from './program.ts';
 import { type Machine, type Sizing, serverSettings, sizeServer } from './sizing.ts';
@@ -66,7 +75,9 @@ export class EmbeddedServer {
   readonly #binaries: Binaries;
   readonly #lock: DirectoryLock;
   readonly #directoryFd: number;
+  /** The server's first process, from its birth on. */
   #child: ChildProcess | null = null;
+  #ready = false;
   #stopping = false;
   #restart: Promise<void> | null = null;
 
@@ -90,12 +101,12 @@ export class EmbeddedServer {
         await server.#launch();
         return server;
       } catch (error) {
-        closeSync(server.#directoryFd);
+        server.#release();
         throw error;
       }
     } catch (error) {
       await lock.release();
-      throw error;
+      throw explainErrno(error, directory);
     }
   }
 
@@ -120,28 +131,32 @@ export class EmbeddedServer {
       user: USER,
       maxConnections: this.sizing.maxConnections,
     };
+    process.on('exit', this.#endWithProcess);
   }
 
-  /** Of the server's first process; null while it is down. */
+  /** Of the server's first process; null while it does not take connections. */
   get pid(): number | null {
-    return this.#child?.pid ?? null;
+    return this.#ready ? (this.#child?.pid ?? null) : null;
   }
 
   /** Clean stop: sessions are ended, a checkpoint is written, the directory is free afterwards. */
   async stop(graceMs: number = STOP_GRACE_MS): Promise<void> {
     if (this.#stopping) return;
     this.#stopping = true;
-    await this.#restart;
     await endChild(this.#child, graceMs);
-    this.#child = null;
-    closeSync(this.#directoryFd);
+    await this.#restart;
+    this.#release();
     await this.#lock.release();
   }
 
-  /** For a process that ends at once: tells the server to stop and waits for nothing. */
-  abandon(): void {
-    this.#stopping = true;
+  /** A process that exits without a stop tells its server to stop on the way out, whatever made it exit. */
+  readonly #endWithProcess = (): void => {
     this.#child?.kill('SIGINT');
+  };
+
+  #release(): void {
+    process.removeListener('exit', this.#endWithProcess);
+    closeSync(this.#directoryFd);
   }
 
   async #launch(): Promise<void> {
@@ -149,6 +164,8 @@ export class EmbeddedServer {
     const logFile = join(directory, 'postgres.log');
     rotate(logFile);
     const sink = openSync(logFile, 'a', 0o600);
+    // Root hands over what a later start by the owner has to write to.
+    if (this.#account.switched) fchownSync(sink, this.#account.uid, this.#account.gid);
     const logStart = statSync(logFile).size;
     const settings = { ...serverSettings(this.sizing, durable), ...this.#options.settings };
     const child = spawn(
@@ -163,13 +180,16 @@ export class EmbeddedServer {
       },
     );
     closeSync(sink);
-    const ended = new Promise<string>((resolve) => {
-      child.once('error', (error) => resolve(error.message));
-      child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
-    });
+    this.#child = child;
     let end: string | null = null;
-    void ended.then((how) => {
-      end = how;
+    const ended = new Promise<void>((resolve) => {
+      const note = (how: string): void => {
+        end = how;
+        this.#child = null;
+        resolve();
+      };
+      child.once('error', (error) => note(error.message));
+      child.once('exit', (code, signal) => note(signal ?? `exit code ${code}`));
     });
     const started = performance.now();
     let nextWord = started + 5_000;
@@ -182,13 +202,13 @@ export class EmbeddedServer {
       }
       await Promise.race([sleep(10), ended]);
     }
-    this.#child = child;
+    this.#ready = true;
     child.unref();
-    void ended.then((how) => this.#died(how));
+    void ended.then(() => this.#died(end ?? ''));
   }
 
   #died(how: string): void {
-    this.#child = null;
+    this.#ready = false;
     if (this.#stopping) return;
     this.#options.log.error({ how }, 'the embedded PostgreSQL died: restarting it');
     this.#restart = this.#bringBack().finally(() => {
@@ -210,6 +230,7 @@ export class EmbeddedServer {
         log.info({ pid: this.pid }, 'the embedded PostgreSQL is back');
         return;
       } catch (error) {
+        if (this.#stopping) return;
         log.error({ nextTryMs: delay }, error instanceof EmbeddedError ? error.message : String(error));
         await sleep(delay, undefined, { ref: false });
       }
