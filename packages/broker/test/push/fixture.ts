@@ -1,6 +1,7 @@
 /** Push paths (each as of a broker of its own) over one database, with what they announced. */
 import { createHash } from 'node:crypto';
 import type { TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.ts';
 import { PendingBytes } from '../../src/engine/admission/pending_bytes.ts';
 import { systemClock } from '../../src/engine/clock.ts';
@@ -15,6 +16,8 @@ import {
   type DatabaseOptions,
   type Param,
   type Queryable,
+  type QueryOptions,
+  type Statement,
   statement,
 } from '../../src/store/database.ts';
 
@@ -93,6 +96,15 @@ export class Rig {
     );
   }
 
+  /** The database's clock stands still from now on, at so many microseconds since 1970. */
+  async stopClock(micros: number): Promise<void> {
+    await this.db.query({
+      name: '',
+      text: `CREATE OR REPLACE FUNCTION queen.clock() RETURNS timestamptz LANGUAGE sql VOLATILE
+             AS $$ SELECT queen.from_micros(${micros}) $$`,
+    });
+  }
+
   async partition(name = 'Default', queue = QUEUE): Promise<{ id: number; last_offset: number }> {
     const rows = await sql<{ id: number; last_offset: number }>(
       this.db,
@@ -132,4 +144,45 @@ export function pushIds(
 
 export function statuses(results: readonly PushResult[]): string[] {
   return results.map((result) => result.status);
+}
+
+/** The database with something in between: `before` a statement is sent, `after` it was answered. */
+export function hooked(
+  db: Queryable,
+  hooks: {
+    before?: (statement: string, params: readonly Param[]) => Promise<void> | void;
+    after?: (statement: string) => Promise<void> | void;
+  },
+): Queryable {
+  return {
+    async query<Row extends object>(
+      statement: Statement,
+      params: readonly Param[] = [],
+      options: QueryOptions = {},
+    ): Promise<Row[]> {
+      await hooks.before?.(statement.name, params);
+      const rows = await db.query<Row>(statement, params, options);
+      await hooks.after?.(statement.name);
+      return rows;
+    },
+  };
+}
+
+/** Elements of an array parameter. */
+export function lengthOf(param: Param | undefined): number {
+  return (param as Buffer).readInt32BE(12);
+}
+
+/** A promise and its handle. */
+export function gate(): { opened: Promise<void>; open: () => void } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  return { opened: promise, open: resolve };
+}
+
+export async function until(what: string, condition: () => Promise<boolean> | boolean): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`not within 10 s: ${what}`);
+    await sleep(5);
+  }
 }

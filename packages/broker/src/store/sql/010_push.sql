@@ -106,8 +106,8 @@ DECLARE
   found_indexes int[];
   found_offsets bigint[];
 BEGIN
-  IF n IS NULL OR n <> ALL (ARRAY[cardinality(p_counts), cardinality(p_verified), cardinality(p_windows),
-                                  cardinality(p_hashes), cardinality(p_blobs)]) THEN
+  IF (n = ALL (ARRAY[cardinality(p_counts), cardinality(p_verified), cardinality(p_windows),
+                     cardinality(p_hashes), cardinality(p_blobs)])) IS NOT TRUE THEN
     RAISE EXCEPTION 'log_push: misaligned arrays' USING ERRCODE = 'invalid_parameter_value';
   END IF;
 
