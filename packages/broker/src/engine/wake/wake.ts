@@ -207,6 +207,13 @@ export class Wake implements Announcer {
     this.#stirAll();
   }
 
+  /** Cursors of a group on the queue were moved by hand. */
+  stirQueue(tenant: string, queue: string): void {
+    const key = queueKey(tenant, queue);
+    for (const watch of this.#watches.get(key) ?? []) watch.stir();
+    this.signal(key);
+  }
+
   #stirAll(): void {
     for (const [key, watches] of this.#watches) {
       for (const watch of watches) watch.stir();
