@@ -2,13 +2,18 @@ import { readFileSync } from 'node:fs';
 import { type Config, loadConfig } from './config.ts';
 import { createBroker } from './engine/broker.ts';
 import { createServer } from './http/server.ts';
+import { EventLoopLag } from './observability/event_loop.ts';
 import { createLog, type Log } from './observability/log.ts';
 import { Metrics } from './observability/metrics.ts';
+import { registerProcess } from './observability/process.ts';
+import { RateLog } from './observability/rates.ts';
+import { Traffic } from './observability/traffic.ts';
 import { bannerText } from './start/banner.ts';
 import { openDatabase } from './start/database.ts';
+import { engineSettings, registerEngine } from './start/engine.ts';
 import { sentenceOf } from './start/failure.ts';
 import { Stop, StopAsked } from './start/stop.ts';
-import { applySchema } from './store/schema.ts';
+import { applySchema, checkSchema } from './store/schema.ts';
 
 /**
  * The order of the start: settings, database, schema, engine, listener. The stop goes the other way: the
@@ -23,35 +28,42 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
   stop.throwIfAsked();
 
   if (config.postgres.applySchema) await applySchema(database.options, log);
+  else await checkSchema(database.options, log);
   stop.throwIfAsked();
 
   const metrics = new Metrics();
-  const broker = await createBroker({
-    config,
-    database: database.options,
-    plan: database.plan,
-    metrics,
-    log,
-  });
+  const settings = engineSettings(config, database.plan);
+  const { serverId } = config.server;
+  const broker = await createBroker({ database: database.options, settings, serverId, log });
   stop.add('engine', () => broker.stop());
+  registerEngine(metrics, broker);
+  await broker.start();
   stop.throwIfAsked();
 
+  const traffic = new Traffic();
+  const lag = new EventLoopLag();
+  registerProcess(metrics, lag);
+  const { logRatesMs: everyMs, logTopQueues: topQueues } = config.server;
+  const rates = new RateLog({ traffic, lag, log, everyMs, topQueues });
+  rates.start();
   const server = createServer({
     broker,
     metrics,
+    traffic,
     log,
     version: VERSION,
-    serverId: config.server.serverId,
+    serverId,
     bodyBytesMax: config.server.maxBodyBytes,
     popTimeoutMs: config.pop.defaultTimeoutMs,
     subscriptionMode: config.pop.defaultSubscriptionMode,
+    pool: () => broker.db.stats(),
   });
   const at = await server.listen(config.server.port, config.server.bindAddress);
   stop.add('listener', () => server.close(config.server.shutdownGraceMs));
 
   const url = `http://${at.host.includes(':') ? `[${at.host}]` : at.host}:${at.port}`;
   if (!config.server.logJson) {
-    process.stdout.write(bannerText({ version: VERSION, url, store: database.description, warnings }));
+    process.stdout.write(bannerText({ version: VERSION, url, store: database.description }));
   }
   log.info({ ...database.plan, store: database.description, url }, `listening on ${url}`);
 }
