@@ -3,6 +3,7 @@
  * stand: nothing is coerced, filled in or removed behind a handler's back.
  */
 import type { RequestListener, Server } from 'node:http';
+import type { Socket } from 'node:net';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import {
   type FastifyBaseLogger,
@@ -52,6 +53,7 @@ export interface AppOptions {
   log: Log;
   /** Gets Fastify's request listener and answers with the server that will call it. */
   serverFactory: (handler: RequestListener) => Server;
+  parseError: (error: NodeJS.ErrnoException, socket: Socket) => void;
 }
 
 /** A path of names is long when everything in it is percent-encoded: 255 characters of twelve bytes each. */
@@ -61,6 +63,7 @@ export function createApp(options: AppOptions): App {
   const app = fastify({
     logger: false,
     serverFactory: (handler) => options.serverFactory(handler as RequestListener),
+    clientErrorHandler: (error, socket) => options.parseError(error, socket as Socket),
     routerOptions: { maxParamLength: PARAM_BYTES_MAX },
     ajv: { customOptions: { coerceTypes: false, useDefaults: false, removeAdditional: false } },
     frameworkErrors: (_error, _request, reply) => {
@@ -83,6 +86,8 @@ export function createApp(options: AppOptions): App {
 }
 
 async function readBody(bodies: BodyReceiver, request: FastifyRequest): Promise<unknown> {
+  // Nobody is going to look at it.
+  if (request.is404) return undefined;
   const { lenientBody, bodyBytesMax = MANAGEMENT_BODY_BYTES_MAX } = request.routeOptions.config;
   const body = await bodies.receive(request.raw, { lane: 'other', bytesMax: bodyBytesMax });
   try {

@@ -5,7 +5,7 @@
  * A client that half-closes counts as gone. It is the only sign of a consumer that closed the socket of its long
  * poll, and keeping a claim for it would hide messages for a whole lease.
  */
-import type { Server, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { FAULTS, type FaultCode } from './errors.ts';
 
@@ -38,12 +38,8 @@ export class Connections {
   #closing = false;
   #idle: (() => void) | null = null;
 
-  constructor(server: Server, observer: ConnectionObserver) {
+  constructor(observer: ConnectionObserver) {
     this.#observer = observer;
-    server.on('connection', (socket: Socket) => this.#opened(socket));
-    server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) =>
-      this.#parseError(error, socket),
-    );
   }
 
   get count(): number {
@@ -100,6 +96,8 @@ export class Connections {
   drain(): Promise<void> {
     this.#closing = true;
     for (const connection of this.#open.values()) {
+      for (const response of connection.inFlight)
+        if (!response.headersSent) response.setHeader('Connection', 'close');
       for (const controller of connection.waits) controller.abort(CLOSING);
       connection.waits.clear();
     }
@@ -109,7 +107,8 @@ export class Connections {
     });
   }
 
-  #opened(socket: Socket): void {
+  /** To be called with every new connection. */
+  opened(socket: Socket): void {
     const connection: Connection = { inFlight: new Set(), waits: new Set(), broken: null };
     this.#open.set(socket, connection);
     socket.once('close', () => {
@@ -131,7 +130,8 @@ export class Connections {
     if (this.#inFlight === 0) this.#idle?.();
   }
 
-  #parseError(error: NodeJS.ErrnoException, socket: Socket): void {
+  /** To be called with what the HTTP parser could not take, and with requests that were too slow. */
+  parseError(error: NodeJS.ErrnoException, socket: Socket): void {
     if (error.code === 'ECONNRESET' || !socket.writable) {
       socket.destroy();
       return;

@@ -21,13 +21,14 @@ const ISO =
   /^(\d{4})-(\d{2})-(\d{2})(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?\s*([Zz]|[+\- ]\d{2}(?::?\d{2})?)?)?$/;
 
 /**
- * Microseconds since 1970 of an ISO 8601 instant, or null when the text is none. Without a zone it is UTC. A blank
+ * Microseconds since 1970 of an ISO 8601 instant (years 1000 to 9999), or null when the text is none. Without a zone it is UTC. A blank
  * stands for the `+` of an offset: that is what an unescaped plus in a query string turns into.
  */
 export function parseInstant(text: string): number | null {
   const match = ISO.exec(text.trim());
   if (match === null) return null;
   const [, year, month, day, hour = '0', minute = '0', second = '0', fraction = '', zone = 'Z'] = match;
+  if (Number(year) < 1000) return null;
   const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
   const date = new Date(midnight);
   if (date.getUTCMonth() !== Number(month) - 1 || date.getUTCDate() !== Number(day)) return null;

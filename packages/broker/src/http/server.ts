@@ -82,22 +82,13 @@ export function createServer(options: ServerOptions): HttpServer {
   const bodies = new BodyReceiver(bodyLimits(options));
   const identify = options.identify ?? identifyOpen;
   const { broker, log, metrics } = options;
-  let context: HotContext | undefined;
-  const app = createApp({
-    identify,
-    bodies,
-    traffic,
-    log,
-    serverFactory: (onward) =>
-      bareServer(options.timeouts, (request, response) => dispatch(request, response, onward)),
-  });
-  const connections = new Connections(app.server, {
+  const connections = new Connections({
     refused: (reason) => traffic.refuse(reason),
     answered: (status) => {
       traffic.answers[Math.floor(status / 100)]!++;
     },
   });
-  context = {
+  const context: HotContext = {
     broker,
     bodies,
     connections,
@@ -109,13 +100,25 @@ export function createServer(options: ServerOptions): HttpServer {
       subscriptionMode: subscriptionMode(options.subscriptionMode ?? null, 'new'),
     },
   };
+  const app = createApp({
+    identify,
+    bodies,
+    traffic,
+    log,
+    serverFactory: (onward) => {
+      const server = bareServer(options.timeouts, (request, response) => dispatch(request, response, onward));
+      server.on('connection', (socket) => connections.opened(socket));
+      return server;
+    },
+    parseError: (error, socket) => connections.parseError(error, socket),
+  });
 
   function dispatch(
     request: IncomingMessage,
     response: ServerResponse,
     onward: (request: IncomingMessage, response: ServerResponse) => void,
   ): void {
-    if (context === undefined || !connections.begin(response)) return;
+    if (!connections.begin(response)) return;
     if (request.headers.expect !== undefined && !acceptExpectation(request, response, bodies)) return;
     if (routeHot(context, request, response)) return;
     if (request.url!.charCodeAt(0) !== 0x2f) {

@@ -10,8 +10,11 @@ import type {
 } from '../../engine/types.ts';
 import { nameFault } from '../../log/names.ts';
 import type { App } from '../app.ts';
-import { badQuery, Fault } from '../errors.ts';
+import { Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull } from '../instants.ts';
+import { queryName } from '../names.ts';
+import { Query } from '../query.ts';
+import { splitTarget } from '../target.ts';
 
 const OneQueue = Type.Object({ queue: Type.String() });
 const read = { level: 'read-only' } as const;
@@ -35,7 +38,7 @@ export function resourceRoutes(app: App, broker: BrokerFace): void {
   const Depth = { params: OneQueue, querystring: Type.Object({ group: Type.Optional(Type.String()) }) };
   app.get('/api/v1/resources/queues/:queue/depth', { config: read, schema: Depth }, async (request) => {
     const queue = queueName(request.params.queue);
-    const group = groupName(request.query.group);
+    const group = queryName(new Query(splitTarget(request.raw.url!).query), 'group');
     const depth = await broker.queueDepth(request.identity.tenant, queue, group);
     if (depth === null) throw new Fault('queue_not_found');
     return renderDepth(queue, group, depth);
@@ -68,13 +71,6 @@ function queueName(name: string): string {
   const fault = nameFault(name, 'queue');
   if (fault !== null) throw new Fault('bad_name', { message: fault, field: 'queue' });
   return name;
-}
-
-function groupName(group: string | undefined): string | null {
-  if (group === undefined || group === '') return null;
-  const fault = nameFault(group, 'group');
-  if (fault !== null) throw badQuery('group', fault);
-  return group;
 }
 
 function renderSummary(queue: QueueSummary) {
