@@ -1,0 +1,266 @@
+/**
+ * The engine, put together, behind its one face. What runs inside the process (HTTP routes, connectors) calls
+ * this and knows none of the modules behind it.
+ *
+ * Start: the listening connection first, so that nothing that is pushed after the first ring was filled goes
+ * unheard, then the background loops. Stop: parked pops are answered, pushes and acks that were taken get their
+ * answers, the loops end, the pool closes last.
+ */
+import { randomUUID } from 'node:crypto';
+import { openPayload, type SealingKey, sealPayload } from '../log/envelope.ts';
+import { Database, type DatabaseOptions, type Queryable, statement } from '../store/database.ts';
+import type { StoreLog } from '../store/log.ts';
+import { AckPath } from './ack/path.ts';
+import { AckRegistry } from './ack/registry.ts';
+import { Admission, type AdmissionSettings } from './admission/admission.ts';
+import { PendingBytes } from './admission/pending_bytes.ts';
+import { type Clock, systemClock } from './clock.ts';
+import { DedupCache } from './dedup/cache.ts';
+import { databaseWindows } from './dedup/hydration.ts';
+import { EngineError } from './errors.ts';
+import { HotList } from './hotlist/hotlist.ts';
+import { Reseed, type ReseedSettings } from './hotlist/reseed.ts';
+import { PopPath } from './pop/pop.ts';
+import type { PopSettings } from './pop/settings.ts';
+import type { FusionSettings } from './push/fusion.ts';
+import { PushPath } from './push/push_path.ts';
+import { Queues } from './queues/queues.ts';
+import { RetainedBytes } from './retention/retained_bytes.ts';
+import { RetentionLoop, type RetentionSettings } from './retention/retention_loop.ts';
+import { WatermarkWalk } from './retention/watermark_walk.ts';
+import type { BrokerFace } from './types.ts';
+import type { ParkingSettings } from './wake/parking.ts';
+import { Wake } from './wake/wake.ts';
+
+export interface EngineSettings {
+  admission: AdmissionSettings;
+  pendingBytesMax: number;
+  zstdLevel: number;
+  fusion: Partial<FusionSettings>;
+  dedup: { enabled: boolean; maxBytes: number };
+  pop: Partial<PopSettings>;
+  parking: ParkingSettings;
+  reseed: ReseedSettings;
+  ack: { registry: boolean; registryBytesMax: number; fusion: boolean; fusionShards: number };
+  retention: Partial<RetentionSettings>;
+  retainedBytesMs: number;
+  safetyWalkMs: number;
+  /** Several tenants share the database. */
+  tenancy: boolean;
+  /** Null: no queue can be encrypted here. */
+  sealingKey: SealingKey | null;
+}
+
+export interface EngineOptions {
+  database: DatabaseOptions;
+  settings: EngineSettings;
+  /** Names this broker in leases of background work and among its peers. */
+  serverId: string;
+  log: StoreLog;
+  clock?: Clock;
+  /** False: neither sends nor hears notifications (tests). */
+  notifications?: boolean;
+}
+
+/** How long a request that finds too many pending bytes is held before it is refused. */
+const PENDING_HOLD_MS = 1_000;
+const UNSEALED_WARN_EVERY_MS = 60_000;
+const PING = statement('ping', 'SELECT 1 AS one');
+
+export type Broker = Awaited<ReturnType<typeof createBroker>>;
+
+/** Throws a StoreError when the database cannot be reached, an EngineError when it needs a key that is missing. */
+export async function createBroker(options: EngineOptions) {
+  const { settings, log, serverId, clock = systemClock } = options;
+  const db = await Database.open(options.database);
+  try {
+    if (settings.sealingKey === null) await refuseSealedQueues(db);
+    return await assemble(db, options, settings, log, serverId, clock);
+  } catch (error) {
+    await db.close();
+    throw error;
+  }
+}
+
+async function assemble(
+  db: Database,
+  options: EngineOptions,
+  settings: EngineSettings,
+  log: StoreLog,
+  serverId: string,
+  clock: Clock,
+) {
+  const admission = new Admission(settings.admission, clock);
+  const pending = new PendingBytes({ maxBytes: settings.pendingBytesMax, holdMs: PENDING_HOLD_MS }, clock);
+  const read = <T>(work: (on: Queryable) => Promise<T>) => admission.run('maintenance', () => work(db));
+
+  const hotlist = new HotList(clock, {
+    windowBatch: settings.pop.windowBatch ?? 100,
+    idleSweepMs: settings.reseed.idleSweepMs,
+  });
+  const wake = new Wake({
+    hotlist,
+    read,
+    session: options.notifications === false ? null : () => db.session(),
+    // Two brokers may bear one name (replicas of one container image on one host); each hears the other.
+    sender: `${serverId}/${randomUUID()}`,
+    clock,
+    log,
+    parking: settings.parking,
+  });
+  const reseed = new Reseed({
+    hotlist,
+    read,
+    clock,
+    settings: settings.reseed,
+    log,
+    databaseNow: () => wake.time.now(),
+    onRepair: (repair) => popPath.forgetGroup(repair.tenant, repair.group),
+  });
+  wake.onRepairs = () => void reseed.pollRepairs().catch((err) => log.warn({ err }, 'repairs not read'));
+  wake.onGap = () => void reseed.pass().catch((err) => log.warn({ err }, 'hot list not refreshed'));
+  wake.onQueueReplaced = (tenant) => popPath.forgetQueue(tenant);
+
+  const dedup = new DedupCache({
+    ...settings.dedup,
+    // Not in the push lane: a push waits for its hydration, perhaps while its lane is full of such pushes.
+    hydrate: databaseWindows(db, (work) => admission.run('maintenance', work)),
+    clock,
+    log,
+  });
+  const registry = new AckRegistry({ clock, bytesMax: settings.ack.registryBytesMax });
+  const sealing = new Sealing(settings.sealingKey, log, clock);
+  const pushPath = new PushPath({
+    db,
+    admission,
+    pending,
+    dedup,
+    announcer: wake,
+    clock,
+    zstdLevel: settings.zstdLevel,
+    fusion: settings.fusion,
+    seal: sealing.seal,
+    log,
+  });
+  const popPath: PopPath = new PopPath({
+    run: (work) => admission.run('pop', () => work(db)),
+    hotlist,
+    reseed,
+    wake,
+    ackRegistry: settings.ack.registry ? registry : { delivered() {} },
+    clock,
+    log,
+    settings: settings.pop,
+    open: () => sealing.open,
+  });
+  const ackPath = new AckPath({
+    db,
+    admission,
+    announcer: wake,
+    registry: settings.ack.registry ? registry : null,
+    clock,
+    settings: { ...settings.ack, tenancy: settings.tenancy },
+    log,
+  });
+  const queues = new Queues({ db, admission, announcer: wake, canEncrypt: settings.sealingKey !== null });
+  const background = { db, admission, clock, log, holder: serverId };
+  const retention = new RetentionLoop(background, settings.retention);
+  const loops = [
+    retention,
+    new WatermarkWalk(background, { intervalMs: settings.safetyWalkMs }),
+    new RetainedBytes(background, { intervalMs: settings.retainedBytesMs }),
+  ];
+
+  const face: BrokerFace = {
+    push: (request) => pushPath.push(request),
+    pop: (request) => popPath.pop(request),
+    ack: (request) => ackPath.ack(request),
+    extend: (tenant, leaseId, seconds) => ackPath.extend(tenant, leaseId, seconds),
+    configure: (request) => queues.configure(request),
+    listQueues: (tenant) => queues.listQueues(tenant),
+    inspectQueue: (tenant, queue) => queues.inspectQueue(tenant, queue),
+    queueDepth: (tenant, queue, group) => queues.queueDepth(tenant, queue, group),
+    namespaces: (tenant) => queues.namespaces(tenant),
+    tasks: (tenant) => queues.tasks(tenant),
+    deleteQueue: (tenant, queue) => queues.deleteQueue(tenant, queue),
+    healthy: () =>
+      db.query(PING, [], { readOnly: true, timeoutMs: 4_000 }).then(
+        () => true,
+        () => false,
+      ),
+  };
+
+  return {
+    ...face,
+    db,
+    admission,
+    pending,
+    dedup,
+    hotlist,
+    wake,
+    reseed,
+    registry,
+    pushPath,
+    popPath,
+    ackPath,
+    retention,
+    sealing,
+
+    async start(): Promise<void> {
+      await wake.start();
+      reseed.start();
+      for (const loop of loops) loop.start();
+    },
+
+    async stop(): Promise<void> {
+      await popPath.stop();
+      await Promise.all([pushPath.drain(), ackPath.drain()]);
+      reseed.stop();
+      await Promise.all(loops.map((loop) => loop.stop()));
+      await wake.stop();
+      await db.close();
+    },
+  };
+}
+
+const SEALED_QUEUES = statement(
+  'boot_sealed_queues',
+  'SELECT name FROM queen.queues WHERE encryption_enabled ORDER BY name LIMIT 1',
+);
+
+/** A broker without a key would have to refuse every push to such a queue, or store it in the clear. */
+async function refuseSealedQueues(db: Database): Promise<void> {
+  const [sealed] = await db.query<{ name: string }>(SEALED_QUEUES, [], { readOnly: true });
+  if (sealed === undefined) return;
+  throw new EngineError(
+    'refused',
+    'encryption_required',
+    `queue ${JSON.stringify(sealed.name)} is encrypted: start with its QUEEN_ENCRYPTION_KEY (64 hex digits)`,
+  );
+}
+
+/** Seals and opens payloads, and tells when something cannot be opened. */
+export class Sealing {
+  readonly seal: ((payload: Buffer) => Buffer) | null;
+  readonly open: (payload: Buffer) => Buffer;
+  /** Payloads that were handed out as their envelope, since no key of ours opens them. */
+  unopened = 0;
+  #warnedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(key: SealingKey | null, log: StoreLog, clock: Clock) {
+    this.seal = key === null ? null : (payload) => sealPayload(key, payload);
+    this.open = (payload) => {
+      const opened = key === null ? null : openPayload(key, payload);
+      if (opened !== null) return opened;
+      this.unopened++;
+      if (clock.now() - this.#warnedAt >= UNSEALED_WARN_EVERY_MS) {
+        this.#warnedAt = clock.now();
+        log.error(
+          { unopened: this.unopened },
+          'sealed payloads that this key does not open are delivered sealed',
+        );
+      }
+      return payload;
+    };
+  }
+}

@@ -1,0 +1,130 @@
+import type { PoolPlan } from '../config/pool.ts';
+import type { Config } from '../config.ts';
+import type { Broker, EngineSettings } from '../engine/broker.ts';
+import { parseSealingKey } from '../log/envelope.ts';
+import type { Metrics } from '../observability/metrics.ts';
+
+/** The settings of the engine, as the environment and the database's limits have them. */
+export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
+  const { admission, push, pop, hotlist, ack, background, security } = config;
+  return {
+    admission: {
+      min: plan.min,
+      max: plan.max,
+      init: plan.init,
+      tickMs: admission.tickMs,
+      shares: {
+        push: admission.sharePush,
+        pop: admission.sharePop,
+        ack: admission.shareAck,
+        maintenance: admission.shareMaintenance,
+      },
+    },
+    pendingBytesMax: admission.pushPendingMb * 1024 * 1024,
+    zstdLevel: push.zstdLevel,
+    fusion: { shards: push.fusionShards, segmentBytesMax: config.server.maxBodyBytes },
+    dedup: { enabled: push.dedupCache, maxBytes: push.dedupCacheMb * 1024 * 1024 },
+    pop: {
+      hotlist: hotlist.enabled,
+      windowBatch: hotlist.windowBatch,
+      autopilot: pop.autopilot,
+      autopilotBatch: pop.autopilotBatch,
+      autopilotTargetAgeMs: pop.autopilotTargetAgeMs,
+      autopilotDwellMs: pop.autopilotDwellMs,
+      autopilotDwellPops: pop.autopilotDwellPops,
+      autopilotLanesMax: pop.autopilotMaxLanes,
+      autopilotBurstCap: pop.autopilotBurstCap,
+    },
+    parking: {
+      tickMs: 5,
+      initialMs: pop.waitInitialMs,
+      threshold: pop.waitBackoffThreshold,
+      multiplier: pop.waitBackoffMultiplier,
+      maxMs: pop.waitMaxMs,
+    },
+    reseed: {
+      reseedMs: hotlist.reseedMs,
+      fullMs: hotlist.reseedFullMs,
+      windowMs: hotlist.reseedWindowMs,
+      idleSweepMs: hotlist.idleSweepMs,
+    },
+    ack: {
+      registry: ack.registry,
+      registryBytesMax: ack.registryMb * 1024 * 1024,
+      fusion: ack.fusion,
+      fusionShards: ack.fusionShards,
+    },
+    retention: {
+      intervalMs: background.retentionMs,
+      batchRows: background.retentionBatch,
+      parallelism: background.retentionParallelism,
+      dueCap: background.retentionDueCap,
+      partitionCleanup: background.partitionCleanup,
+      partitionCleanupDays: background.partitionCleanupDays,
+      historyDays: background.metricsRetentionDays,
+    },
+    retainedBytesMs: background.retainedBytesMs,
+    safetyWalkMs: background.retentionSafetyWalkMs,
+    tenancy: false,
+    sealingKey: security.encryptionKey === null ? null : parseSealingKey(security.encryptionKey),
+  };
+}
+
+const LANES = ['push', 'pop', 'ack', 'maintenance'] as const;
+
+/** Where the engine's numbers go on /metrics/prometheus. */
+export function registerEngine(metrics: Metrics, broker: Broker): void {
+  const lanes = (of: 'inFlight' | 'waiting') =>
+    LANES.map((lane) => ({
+      labels: { lane: lane === 'maintenance' ? 'maint' : lane },
+      value: broker.admission.stats()[of][lane],
+    }));
+  const { counters } = broker.popPath;
+  metrics.sources({
+    queen_admission_budget: () => broker.admission.stats().limit,
+    queen_admission_inflight: () => lanes('inFlight'),
+    queen_admission_waiting: () => lanes('waiting'),
+    queen_admission_refused_total: () => broker.pending.stats().refused,
+    queen_push_pending_bytes: () => broker.pending.stats().bytes,
+    queen_db_pool_size: () => broker.db.stats().size,
+    queen_db_pool_idle: () => broker.db.stats().idle,
+    queen_db_pool_active: () => broker.db.stats().active,
+    queen_db_pool_waiting: () => broker.db.stats().waiting,
+    queen_db_statements_total: () => broker.db.statementsTotal,
+    queen_dedup_suppressed_partitions: () => broker.dedup.stats().suppressedPartitions,
+    queen_dedup_resident_partitions: () => broker.dedup.stats().residentPartitions,
+    queen_dedup_cache_bytes: () => broker.dedup.stats().bytes,
+    queen_dedup_vouched_total: () => broker.dedup.stats().vouchedTotal,
+    queen_dedup_probed_total: () => broker.dedup.stats().unvouchedTotal,
+    queen_dedup_hydrations_total: () =>
+      Object.entries(broker.dedup.stats().hydrations).map(([outcome, value]) => ({
+        labels: { outcome },
+        value,
+      })),
+    queen_ack_registry_bytes: () => broker.registry.stats().bytes,
+    queen_ack_registry_hits_total: () => broker.ackPath.stats().registryHits,
+    queen_ack_registry_misses_total: () => broker.ackPath.stats().registryMisses,
+    queen_corrupt_segments_total: () => counters.corruptSegments,
+    queen_hotlist_rings: () => broker.hotlist.stats().rings,
+    queen_hotlist_entries: () => broker.hotlist.stats().ready,
+    queen_hotlist_dry_claims_total: () => counters.emptyVerdicts,
+    queen_hotlist_reseeds_total: () =>
+      (['windowed', 'full'] as const).map((kind) => ({
+        labels: { kind },
+        value: broker.reseed.stats()[kind],
+      })),
+    queen_wake_sent_total: () => broker.wake.peers?.counters.sent ?? 0,
+    queen_wake_received_total: () => broker.wake.peers?.counters.received ?? 0,
+    queen_wake_connected: () => (broker.wake.peers?.connected === true ? 1 : 0),
+    queen_batches_fired_total: () => [
+      { labels: { op: 'push' }, value: broker.pushPath.stats().appends },
+      { labels: { op: 'pop' }, value: counters.claimCalls },
+      { labels: { op: 'ack' }, value: broker.ackPath.stats().flushes },
+    ],
+    queen_batch_items_fired_total: () => [
+      { labels: { op: 'push' }, value: broker.pushPath.stats().messages },
+      { labels: { op: 'pop' }, value: counters.messages },
+      { labels: { op: 'ack' }, value: broker.ackPath.stats().flushedItems },
+    ],
+  });
+}
