@@ -40,9 +40,12 @@ BEGIN
     )
     SELECT (SELECT min(r.base_offset) FROM rows_ r),
            array(SELECT DISTINCT w.n::int
-                   FROM rows_ r
-                  CROSS JOIN LATERAL queen.log_unnest_hashes(
-                    substring(r.hashes FROM 1 FOR (least(p_committed - r.base_offset + 1, 67108863) * 16)::int)) s
+                   FROM (SELECT x.h
+                           FROM rows_ r
+                          CROSS JOIN LATERAL (
+                            SELECT substring(r.hashes FROM 1 FOR (least(p_committed - r.base_offset + 1, 67108863) * 16)::int)
+                                   AS part OFFSET 0) f
+                          CROSS JOIN LATERAL queen.log_unnest_hashes(f.part) x OFFSET 0) s
                    JOIN wanted w ON w.h = s.h)
       INTO lowest, hits;
     EXIT WHEN lowest IS NULL;
@@ -82,9 +85,13 @@ BEGIN
       SELECT w.n, substring(p_hashes FROM (w.n::int - 1) * 16 + 1 FOR 16) AS h
         FROM unnest(p_wanted, found_) WITH ORDINALITY AS w (want, got, n) WHERE w.want AND w.got < 0
     ), hit AS (
-      SELECT w.n, min(r.base_offset + s.idx) AS off
-        FROM rows_ r CROSS JOIN LATERAL queen.log_unnest_hashes(r.hashes) s JOIN wanted w ON w.h = s.h
-       WHERE r.base_offset + s.idx >= p_lower
+      SELECT w.n, min(s.off) AS off
+        FROM (SELECT r.base_offset + x.idx AS off, x.h
+                FROM rows_ r
+               CROSS JOIN LATERAL (SELECT substring(r.hashes FROM 1) AS part OFFSET 0) f
+               CROSS JOIN LATERAL queen.log_unnest_hashes(f.part) x OFFSET 0) s
+        JOIN wanted w ON w.h = s.h
+       WHERE s.off >= p_lower
        GROUP BY w.n
     )
     SELECT (SELECT max(r.base_offset) FROM rows_ r), array_agg(h.n::int), array_agg(h.off)
@@ -267,15 +274,15 @@ BEGIN
 
   -- Resolution within the batches, all at once. Rows above a batch are not read, and of the rows at its two ends
   -- only the hashes that belong to it are looked at. A conflated batch delivered only its last message, so a match there
-  -- comes before the same id on a message that it skipped.
+  -- comes before the same id on a message that it skipped. Both sides of the join are materialized (on the fly, each
+  -- pair of a slot and an item sliced its hash anew), and OFFSET 0 fetches a row's hashes once instead of once a slot.
   IF bounded THEN
     WITH item AS MATERIALIZED (
       SELECT u.n, u.grp, substring(p_hashes FROM (u.n::int - 1) * 16 + 1 FOR 16) AS h
         FROM unnest(p_item_groups, p_offsets) WITH ORDINALITY AS u (grp, off, n)
        WHERE u.off < 0
-    ), hit AS (
-      SELECT i.n, min(f.off + s.idx) AS low,
-             max(f.off + s.idx) FILTER (WHERE w.whole AND f.off + s.idx = w.high) AS newest
+    ), slot AS MATERIALIZED (
+      SELECT w.grp, f.off + s.idx AS off, s.h, w.whole AND f.off + s.idx = w.high AS newest
         FROM (SELECT r.no AS grp, p_partitions[r.no] AS part, lows[r.no] AS low, highs[r.no] AS high, r.whole
                 FROM unnest(no, conflate) AS r (no, whole)
                WHERE lows[r.no] IS NOT NULL AND highs[r.no] IS NOT NULL) w
@@ -285,11 +292,14 @@ BEGIN
             AND t.base_offset >= coalesce((SELECT max(b0.base_offset) FROM queen.log_txns b0
                                             WHERE b0.partition_id = w.part AND b0.base_offset <= w.low), 0)
             AND t.base_offset <= w.high AND t.end_offset >= w.low) t
-       CROSS JOIN LATERAL (SELECT greatest(t.base_offset, w.low) AS off) f
-       CROSS JOIN LATERAL queen.log_unnest_hashes(
-         substring(t.hashes FROM (f.off - t.base_offset)::int * 16 + 1
-                            FOR (least(t.end_offset, w.high) - f.off + 1)::int * 16)) s
-        JOIN item i ON i.h = s.h AND i.grp = w.grp
+       CROSS JOIN LATERAL (
+         SELECT c0.off, substring(t.hashes FROM (c0.off - t.base_offset)::int * 16 + 1
+                                           FOR (least(t.end_offset, w.high) - c0.off + 1)::int * 16) AS part
+           FROM (SELECT greatest(t.base_offset, w.low) AS off) c0 OFFSET 0) f
+       CROSS JOIN LATERAL queen.log_unnest_hashes(f.part) s
+    ), hit AS (
+      SELECT i.n, min(s.off) AS low, max(s.off) FILTER (WHERE s.newest) AS newest
+        FROM slot s JOIN item i ON i.h = s.h AND i.grp = s.grp
        GROUP BY i.n
     )
     SELECT array_agg(coalesce(h.newest, h.low, u.off) ORDER BY u.n) INTO item_offsets
