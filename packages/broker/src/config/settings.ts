@@ -154,15 +154,17 @@ export const SETTINGS = {
       default: 300,
       min: 0,
       max: 100_000,
+      later: 'warn',
       about: 'commits are held so far apart, to share a flush of the log',
     }),
     nosyncBudget: integer('QUEEN_ADMISSION_NOSYNC_BUDGET', {
       default: 64,
       min: 1,
       max: 2000,
+      later: 'warn',
       about: 'calls at a time when commits do not wait for a flush',
     }),
-    trace: boolean('QUEEN_ADMISSION_TRACE', { default: false, about: 'log the control loop' }),
+    trace: boolean('QUEEN_ADMISSION_TRACE', { default: false, later: 'warn', about: 'log the control loop' }),
     pushPendingMb: integer('QUEEN_PUSH_PENDING_MB', {
       default: 256,
       min: 1,
@@ -207,6 +209,7 @@ export const SETTINGS = {
       default: 3,
       min: 0,
       max: 1000,
+      later: 'warn',
       about: 'how long a push waits for company while its shard is busy',
     }),
     zstdLevel: integer('QUEEN_V2_ZSTD_LEVEL', {
@@ -229,6 +232,7 @@ export const SETTINGS = {
       default: 60_000,
       min: 100,
       max: HOUR_MS,
+      later: 'warn',
       about: 'longest age of a cached queue configuration',
     }),
   },
@@ -301,6 +305,7 @@ export const SETTINGS = {
     }),
     pendingGate: boolean('QUEEN_POP_PENDING_GATE', {
       default: true,
+      later: 'warn',
       about: 'do not ask the database about queues that hold nothing new',
     }),
     fusion: boolean('QUEEN_POP_FUSION', {
@@ -383,7 +388,13 @@ export const SETTINGS = {
       default: true,
       about: 'keep in memory which partitions have messages',
     }),
-    shards: integer('QUEEN_HOTLIST_SHARDS', { default: 8, min: 1, max: 256, about: 'shards of that index' }),
+    shards: integer('QUEEN_HOTLIST_SHARDS', {
+      default: 8,
+      min: 1,
+      max: 256,
+      later: 'warn',
+      about: 'shards of that index',
+    }),
     reseedMs: integer('QUEEN_HOTLIST_RESEED_MS', {
       default: 30_000,
       min: 100,
@@ -447,6 +458,7 @@ export const SETTINGS = {
       default: 3,
       min: 0,
       max: 1000,
+      later: 'warn',
       about: 'how long an ack waits for company while its shard is busy',
     }),
   },
@@ -517,8 +529,8 @@ export const SETTINGS = {
       default: 90,
       min: 1,
       max: 3650,
-      later: 'warn',
-      about: 'how long stored metrics are kept',
+
+      about: 'how long the history of retention and stored metrics are kept',
     }),
   },
 
