@@ -107,7 +107,7 @@ export function faultOf(error: unknown, wording: Wording = PLAIN): Fault {
   if (!(error instanceof EngineError)) return new Fault('internal', { cause: error });
   switch (error.kind) {
     case 'refused':
-      return refusedFault(error);
+      return refusedFault(error, wording);
     case 'overloaded':
       return new Fault('overloaded', {
         message: error.message,
@@ -125,11 +125,12 @@ export function faultOf(error: unknown, wording: Wording = PLAIN): Fault {
   }
 }
 
-/**
- * A statement that the database itself refused is our mistake and not the caller's: it becomes a 500 here, and the
- * checks in front of the engine see to it that no input leads there.
- */
-function refusedFault(error: EngineError): Fault {
-  if (error.code === 'sql') return new Fault('internal', { message: error.message, cause: error });
-  return new Fault('bad_body', { message: error.message, field: error.field, code: error.code });
+/** Refusals that no caller can do anything about: what is stored, or what we sent, is at fault. */
+const OURS: ReadonlySet<string> = new Set(['database_error', 'corrupt_segment']);
+
+/** The checks in front of the engine see to it that no input leads to one of ours. */
+function refusedFault(error: EngineError, wording: Wording): Fault {
+  const { message, code, field } = error;
+  if (OURS.has(code)) return new Fault('internal', { message: wording.failed(message), code, cause: error });
+  return new Fault('bad_body', { message, field, code });
 }

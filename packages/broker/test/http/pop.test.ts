@@ -225,18 +225,24 @@ test('a conflating group gets a body where others get a 204', async (t) => {
 
 test('failures: no connection and timeouts are 500, a refused statement is nothing to deliver', async (t) => {
   const wire = await openWire(t);
-  const fail = async (error: Error, query = '') => {
+  const fail = async (error: Error, path = '') => {
     wire.broker.onPop = async () => {
       throw error;
     };
-    const answer = await fetch(`${wire.url}/api/v1/pop/queue/q${query}`);
+    const answer = await fetch(`${wire.url}/api/v1/pop/queue/q${path}`);
     const text = await answer.text();
     return [answer.status, text === '' ? null : (JSON.parse(text) as { error: string }).error];
   };
   assert.deepEqual(await fail(new EngineError('unavailable', 'pool', 'no connection')), [500, 'pool']);
-  assert.deepEqual(await fail(new EngineError('unavailable', 'timeout', 'canceled')), [500, 'pop failed']);
+  assert.deepEqual(await fail(new EngineError('unavailable', 'database_timeout', 'canceled')), [
+    500,
+    'pop failed',
+  ]);
   assert.deepEqual(await fail(new EngineError('in_doubt', 'connection', 'lost')), [500, 'pop failed']);
-  assert.deepEqual(await fail(new EngineError('refused', 'sql', 'P0001')), [204, null]);
+  assert.deepEqual(await fail(new EngineError('refused', 'database_error', 'P0001')), [204, null]);
+  const corrupt = new EngineError('refused', 'corrupt_segment', 'partition 4 at offset 7');
+  assert.deepEqual(await fail(corrupt), [204, null]);
+  assert.deepEqual(await fail(corrupt, '/partition/p'), [500, 'pop failed: partition 4 at offset 7']);
   assert.deepEqual(await fail(new EngineError('refused', 'bad_group', 'no')), [400, 'no']);
 });
 

@@ -8,7 +8,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EngineError } from '../../engine/errors.ts';
 import { type PopAnswer, type PopRequest, type PopScope, QUEUE_MODE_GROUP } from '../../engine/types.ts';
 import { answerChunks, answerJson, answerNothing } from '../answer.ts';
-import { Fault, type Wording } from '../errors.ts';
+import { Fault, faultOf, type Wording } from '../errors.ts';
 import { parseInstant } from '../instants.ts';
 import { pathName, queryName } from '../names.ts';
 import { Query } from '../query.ts';
@@ -16,6 +16,8 @@ import type { HotContext } from './context.ts';
 import { renderEmptyPop, renderPop } from './pop_answer.ts';
 
 export const popWording: Wording = { failed: () => 'pop failed' };
+/** For a pinned pop: there is only this partition, so its error is the answer. */
+const pinnedWording: Wording = { failed: (detail) => `pop failed: ${detail}` };
 
 export async function popQueue(
   context: HotContext,
@@ -143,8 +145,11 @@ async function claim(context: HotContext, wish: PopRequest, signal: AbortSignal)
     return await context.broker.pop(wish);
   } catch (error) {
     if (signal.aborted) return NOTHING;
-    if (!(error instanceof EngineError) || error.kind !== 'refused' || error.code !== 'sql') throw error;
-    // The statement failed by itself. A consumer can do nothing about it and must not stop working for it.
+    if (!(error instanceof EngineError) || error.kind !== 'refused') throw error;
+    if (error.code === 'corrupt_segment' && wish.scope.kind === 'partition')
+      throw faultOf(error, pinnedWording);
+    if (error.code !== 'database_error' && error.code !== 'corrupt_segment') throw error;
+    // A consumer of a whole queue can do nothing about it, and must not stop serving the other partitions for it.
     context.log.error({ err: error, scope: wish.scope, group: wish.group }, 'pop refused by the database');
     return NOTHING;
   }
