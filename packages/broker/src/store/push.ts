@@ -86,6 +86,7 @@ interface AppendRow {
  * partition once. One verdict a segment, in order; a segment that is not `stored` has written nothing.
  */
 export async function append(db: Queryable, segments: readonly Append[]): Promise<AppendVerdict[]> {
+  if (segments.length === 0) return [];
   const rows = await db.query<AppendRow>(APPEND, [
     int8Array(segments.map((s) => s.partitionId)),
     int4Array(segments.map((s) => s.count)),

@@ -30,7 +30,9 @@ export class Draft {
   #frames: Frame[];
   #results: PushResult[];
   #hashes: Buffer;
-  readonly #followers: Follower[] = [];
+  #followers: Follower[] = [];
+  /** Answered already: stored before, as duplicates. */
+  readonly #answered = new Set<PushResult>();
   /** Equal hashes have been taken out. */
   #distinct = false;
   #ended = false;
@@ -82,6 +84,21 @@ export class Draft {
     return Buffer.isBuffer(blob) ? { ...append, blob } : blob.then((packed) => ({ ...append, blob: packed }));
   }
 
+  /**
+   * The partition was not there: what is left goes to its successor, which may belong to another queue of that name with
+   * other options. So what the first queue's window took out comes back in.
+   */
+  moved(place: Place): void {
+    this.place = place;
+    this.#distinct = false;
+    if (this.#followers.length === 0) return;
+    this.#followers = [];
+    this.#frames = this.units.flatMap((unit) => unit.frames);
+    this.#results = this.units.flatMap((unit) => unit.results);
+    this.#hashes = Buffer.concat(this.units.map((unit) => unit.hashes));
+    this.#keep(this.#results.flatMap((result, i) => (this.#answered.has(result) ? [] : [i])));
+  }
+
   /** All that is left is stored from `base` on. */
   stored(base: number): void {
     const partitionId = String(this.place!.partitionId);
@@ -107,6 +124,7 @@ export class Draft {
     for (const { index, offset } of found) {
       const result = this.#results[index]!;
       gone.add(index);
+      this.#answered.add(result);
       result.status = 'duplicate';
       result.messageId = originals.get(offset) ?? ZERO_UUID;
       result.partitionId = partitionId;

@@ -273,8 +273,9 @@ export class Flusher {
         'the partition is being removed again and again',
       );
     }
-    draft.place = await this.#deps.provisioner.place(tenant, queue, partition);
-    this.#deps.memo.set(draft.key, draft.place);
+    const place = await this.#deps.provisioner.place(tenant, queue, partition);
+    draft.moved(place);
+    this.#deps.memo.set(draft.key, place);
   }
 }
 
