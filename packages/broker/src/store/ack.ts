@@ -1,6 +1,6 @@
 /**
- * The procedures of the ack path: the decision, the hand-off of a dead letter, the extension of a lease, and the
- * reading of the segments that the last two words on a message are taken from.
+ * The procedures of the ack path: the decision, the hand-off of a dead letter, the extension of a lease; and the reading
+ * of stored segments, for what only the messages themselves can tell.
  */
 import { int4Array, int8Array, textArray, uuidArray } from './arrays.ts';
 import { type Queryable, statement } from './database.ts';

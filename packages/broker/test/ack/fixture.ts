@@ -57,10 +57,13 @@ export interface DeadLetter {
 export class Bench {
   readonly test: TestDatabase;
   readonly db: Database;
+  /** `partition/group` of each release with a backlog, `…@cursor` of one without. */
   readonly releases: string[] = [];
   readonly announcer: Announcer = {
     pushed() {},
-    released: (partitionId, group) => void this.releases.push(`${partitionId}/${group}`),
+    released: (partitionId, group, committed) => {
+      this.releases.push(`${partitionId}/${group}${committed === undefined ? '' : `@${committed}`}`);
+    },
     queueDeleted() {},
   };
 

@@ -123,6 +123,23 @@ test('one bad group leaves the others alone, and items answer in request order',
   assert.equal((await bench.row(z)).committed, 2);
 });
 
+test('a release tells whether anything is left', async (t) => {
+  const bench = await Bench.open(t);
+  const path = bench.path();
+  const told = async (specs: Parameters<typeof ack>[2]): Promise<string> => {
+    bench.releases.length = 0;
+    const lane = await leased(bench);
+    await ack(path, lane, specs);
+    return bench.releases.join().replace(String(lane), 'lane');
+  };
+  assert.equal(await told([{ txn: 'c' }]), 'lane/g@2');
+  assert.equal(await told([{ txn: 'b' }]), '');
+  assert.equal(await told([{ txn: 'b' }, { txn: 'c', status: 'retry' }]), 'lane/g');
+  assert.equal(await told([{ txn: 'b', status: 'dlq' }]), 'lane/g');
+  assert.equal(await told([{ txn: 'c', status: 'dlq' }]), 'lane/g@2');
+  assert.equal(await told([{ txn: 'c', status: 'failed', lease: 'old' }]), '');
+});
+
 test('two leases of one partition in one request are two decisions, one after the other', async (t) => {
   const bench = await Bench.open(t);
   const lane = await leased(bench);

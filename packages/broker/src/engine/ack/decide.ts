@@ -58,7 +58,7 @@ export async function decide(
   return decisions;
 }
 
-/** The second word: positions from the leased segments, then the procedure again, which checks everything anew. */
+/** Positions from the leased segments, then the procedure again, which checks everything anew. */
 async function decideBySegments(
   run: Run,
   group: AckGroup,

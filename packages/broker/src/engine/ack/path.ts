@@ -268,7 +268,12 @@ export class AckPath {
       handed !== null && 'row' in handed && handed.row.outcome === OUTCOME.decided ? handed.row : null;
     if (!row.released && letter === null) return;
     if (row.holder !== null) registry?.released(group.tenant, group.partitionId, group.group, row.holder);
-    if (row.backlog || letter?.backlog) announcer.released(group.partitionId, group.group);
+    // A backlog that the database saw is one whatever the ring knows; without one the ring compares with what was pushed
+    // meanwhile, so that a drained partition costs no empty claim and a push in this instant is not left waiting.
+    const committed = letter === null ? row.after : row.signal!;
+    const backlog = letter === null ? row.backlog : letter.backlog;
+    if (backlog) announcer.released(group.partitionId, group.group);
+    else announcer.released(group.partitionId, group.group, committed);
   }
 
   #unreadable(group: AckGroup, error: UnreadableSegment, verdicts: AckVerdict[]): void {
