@@ -121,8 +121,8 @@ export class PinnedSource implements Source {
     } else if (row.verdict !== CLAIM.empty) this.#dueAt = now + SKIP_MS;
   }
 
-  giveBack(): void {
-    this.#drawn = false;
+  giveBack(ids: readonly number[]): void {
+    if (ids.length > 0) this.#stirred = true;
   }
 
   retry(_id: number, parkMs = 0): void {

@@ -71,6 +71,8 @@ export class RingSource implements Source {
     this.#stale = false;
     this.conflation = conflation;
     for (const ring of rings) await this.#deps.reseed.freshen(ring);
+    // Whether to wait for a fuller batch is decided by what is known before the draw.
+    if (this.minPopWaitMs > 0) await this.#deps.reseed.progress(rings[0] as GroupRing);
   }
 
   async draw(k: number, batch: number, sure: boolean): Promise<Candidates> {

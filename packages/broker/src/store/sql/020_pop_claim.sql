@@ -24,7 +24,7 @@
 --   6 missing    no such partition
 --   7 foreign    it belongs to another queue than the caller believes: one of the same name, created anew
 -- position: everything at or below is done or gone. prev_*: the attempt columns before the claim, for an undo.
--- p_queues: the queue that each candidate is believed to belong to. p_worker NULL: commit at delivery. p_window_batch 0: the quiet period of a windowed queue has no other end.
+-- p_queues: the queue that each candidate is believed to belong to, 0: not known. p_worker NULL: commit at delivery. p_window_batch 0: the quiet period of a windowed queue has no other end.
 CREATE OR REPLACE FUNCTION queen.log_pop_claim(
   p_group text, p_candidates bigint[], p_queues bigint[], p_worker text, p_batch int, p_partitions int, p_bytes bigint,
   p_lease_seconds int, p_conflate boolean, p_window_batch int
@@ -83,7 +83,7 @@ BEGIN
                         WHERE p.id = c.partition_id AND p.last_offset > c.committed)
            FOR UPDATE OF c SKIP LOCKED
       )
-      SELECT w.id, p.queue_id <> w.queue_id AS foreign_, p.queue_id, p.queue, p.name, p.last_offset, p.log_start, p.last_created_at, p.min_wait, p.lease,
+      SELECT w.id, w.queue_id <> 0 AND p.queue_id <> w.queue_id AS foreign_, p.queue_id, p.queue, p.name, p.last_offset, p.log_start, p.last_created_at, p.min_wait, p.lease,
              p.delay, p.quiet, u.partition_id IS NOT NULL AS met, u.committed AS seen,
              CASE WHEN u.worker_id IS NOT NULL AND u.batch_end IS NOT NULL AND u.lease_expires_at > v_now
                   THEN u.lease_expires_at END AS leased_until,
