@@ -31,6 +31,9 @@ export interface AdmissionStats {
 /** In the order in which a free slot is offered. */
 const LANES: readonly Lane[] = ['ack', 'pop', 'push', 'maintenance'];
 
+/** Below, a slot kept free for each lane would leave too little to work with. */
+const KEEPING_LIMIT_MIN = 8;
+
 interface Waiter {
   grant: () => void;
   next: Waiter | null;
@@ -116,7 +119,7 @@ export class Admission {
 
   /** Of its share, what is not lent. */
   #kept(state: LaneState): number {
-    return Math.max(1, this.#share(state) >> 2);
+    return this.#limit.value < KEEPING_LIMIT_MIN ? 0 : Math.max(1, this.#share(state) >> 2);
   }
 
   #hasSlot(state: LaneState): boolean {
