@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { decide, handOff } from '../../src/engine/ack/decide.ts';
+import { groupItems } from '../../src/engine/ack/groups.ts';
 import { DEFAULT_TENANT } from '../../src/engine/types.ts';
 import { logAckHandOff } from '../../src/store/ack.ts';
 import type { Param, Queryable, Statement } from '../../src/store/database.ts';
@@ -205,4 +207,28 @@ test('a poison whose segment is damaged says where, and other lanes go on', asyn
   const row = await bench.row(bad);
   assert.deepEqual([row.committed, row.worker_id, row.batch_retry_count], [0, 'w1', 3]);
   assert.deepEqual(await bench.deadLetters(bad), []);
+});
+
+test('decision and hand-off work on a transaction that is open already, and go with it', async (t) => {
+  const bench = await Bench.open(t);
+  const lane = await spent(bench);
+  const { groups } = groupItems(DEFAULT_TENANT, GROUP, [item(lane, { txn: 'b', status: 'failed' })]);
+  const ignore = { searched() {}, unreadable() {} };
+  const both = async (tx: Queryable): Promise<number[]> => {
+    const run = <T>(work: (db: Queryable) => Promise<T>): Promise<T> => work(tx);
+    const [decision] = await decide(run, groups, ignore);
+    return [decision!.row.outcome, (await handOff(run, decision!)).outcome];
+  };
+  const before = await bench.row(lane);
+  await assert.rejects(
+    bench.db.transaction(async (tx) => {
+      assert.deepEqual(await both(tx), [1, 0]);
+      throw new Error('rolled back');
+    }),
+    /rolled back/,
+  );
+  assert.deepEqual(await bench.row(lane), before);
+  assert.deepEqual(await bench.deadLetters(lane), []);
+  assert.deepEqual(await bench.db.transaction(both), [1, 0]);
+  assert.deepEqual([(await bench.row(lane)).committed, (await bench.deadLetters(lane)).length], [1, 1]);
 });

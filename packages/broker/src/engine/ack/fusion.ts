@@ -22,12 +22,14 @@ export interface Completion {
 }
 
 interface Pending extends Completion {
-  readonly key: string;
+  /** Names the consumer row. */
+  readonly row: string;
   readonly waiters: { resolve(row: AckGroupRow): void; reject(error: unknown): void }[];
 }
 
 interface Shard {
-  pending: Pending[];
+  /** By row and worker, in the order of arrival. */
+  readonly pending: Map<string, Pending>;
   busy: boolean;
 }
 
@@ -41,7 +43,10 @@ export class AckFusion {
   readonly counters: { flushes: number; items: number } = { flushes: 0, items: 0 };
 
   constructor(options: { shards: number; flush: (groups: AckGroupArgs[]) => Promise<AckGroupRow[]> }) {
-    this.#shards = Array.from({ length: Math.max(1, options.shards) }, () => ({ pending: [], busy: false }));
+    this.#shards = Array.from({ length: Math.max(1, options.shards) }, () => ({
+      pending: new Map(),
+      busy: false,
+    }));
     this.#flush = options.flush;
   }
 
@@ -49,12 +54,11 @@ export class AckFusion {
   submit(completion: Completion): Promise<AckGroupRow> {
     const shard = this.#shards[completion.partitionId % this.#shards.length]!;
     const answer = new Promise<AckGroupRow>((resolve, reject) => {
-      const key = `${completion.partitionId}\u001f${completion.group}`;
-      const same = shard.pending.find(
-        (p) => p.key === key && p.worker === completion.worker && p.tenant === completion.tenant,
-      );
+      const row = `${completion.tenant}\u001f${completion.partitionId}\u001f${completion.group}`;
+      const key = `${row}\u001f${completion.worker}`;
+      const same = shard.pending.get(key);
       if (same === undefined) {
-        shard.pending.push({ ...completion, key, waiters: [{ resolve, reject }] });
+        shard.pending.set(key, { ...completion, row, waiters: [{ resolve, reject }] });
       } else {
         same.first = Math.min(same.first, completion.first);
         same.position = Math.max(same.position, completion.position);
@@ -66,12 +70,12 @@ export class AckFusion {
   }
 
   get waiting(): number {
-    return this.#shards.reduce((sum, shard) => sum + shard.pending.length, 0);
+    return this.#shards.reduce((sum, shard) => sum + shard.pending.size, 0);
   }
 
   async #drive(shard: Shard): Promise<void> {
     shard.busy = true;
-    while (shard.pending.length > 0) {
+    while (shard.pending.size > 0) {
       const batch = takeBatch(shard);
       this.counters.flushes++;
       this.counters.items += batch.length;
@@ -92,16 +96,13 @@ export class AckFusion {
 function takeBatch(shard: Shard): Pending[] {
   const rows = new Set<string>();
   const batch: Pending[] = [];
-  const later: Pending[] = [];
-  for (const pending of shard.pending) {
-    if (batch.length >= ROWS_A_FLUSH_MAX || rows.has(pending.key)) {
-      later.push(pending);
-      continue;
-    }
-    rows.add(pending.key);
+  for (const [key, pending] of shard.pending) {
+    if (batch.length >= ROWS_A_FLUSH_MAX) break;
+    if (rows.has(pending.row)) continue;
+    rows.add(pending.row);
     batch.push(pending);
+    shard.pending.delete(key);
   }
-  shard.pending = later;
   return batch;
 }
 
