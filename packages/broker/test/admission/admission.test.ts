@@ -131,7 +131,7 @@ test('never above the limit, never idle while somebody may start, first come fir
   );
   await fc.assert(
     fc.asyncProperty(
-      fc.integer({ min: 4, max: 40 }),
+      fc.integer({ min: 8, max: 40 }),
       fc.array(step, { maxLength: 60 }),
       async (limit, steps) => {
         const { admission, running, enter } = house(limit);
