@@ -44,14 +44,7 @@ BEGIN
       LEFT JOIN queen.log_partitions p ON p.queue_id = q.id AND p.name = w.partition;
     EXIT WHEN array_position(partition_ids, NULL) IS NULL;
 
-    INSERT INTO queen.queues (tenant_id, name, namespace, task)
-      SELECT p_tenant, w.queue,
-             CASE WHEN strpos(w.queue, '.') > 0 THEN split_part(w.queue, '.', 1) ELSE '' END,
-             split_part(w.queue, '.', 2)
-        FROM (SELECT DISTINCT u.queue FROM unnest(p_queues) AS u (queue)) w
-       WHERE NOT EXISTS (SELECT FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = w.queue)
-       ORDER BY w.queue COLLATE "C"
-      ON CONFLICT (tenant_id, name) DO NOTHING;
+    PERFORM queen.queue_ensure(p_tenant, p_queues);
 
     WITH queue AS MATERIALIZED (
       SELECT q.id, q.name FROM queen.queues q

@@ -76,11 +76,7 @@ BEGIN
     IF FOUND THEN
       RETURN v_id;
     END IF;
-    INSERT INTO queen.queues (tenant_id, name, namespace, task)
-      VALUES (p_tenant, p_queue,
-              CASE WHEN strpos(p_queue, '.') > 0 THEN split_part(p_queue, '.', 1) ELSE '' END,
-              split_part(p_queue, '.', 2))
-      ON CONFLICT (tenant_id, name) DO NOTHING;
+    PERFORM queen.queue_ensure(p_tenant, ARRAY[p_queue]);
   END LOOP;
 END $$;
 

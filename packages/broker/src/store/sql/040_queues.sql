@@ -3,7 +3,7 @@
 -- Lock order: the queue row, then its partitions ascending, then consumer rows ascending, then leaf tables.
 
 -- What an option is when nobody set it, by wire names. A queue that a push or a pop brings into existence has
--- the column defaults instead (lease 60, namespace and task from its name): see queue_ensure.
+-- the column defaults instead (lease 60), and namespace and task from its name: see queue_ensure.
 CREATE OR REPLACE FUNCTION queen.queue_defaults() RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT jsonb_build_object(
@@ -29,26 +29,17 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
     'retentionSinkHoldMaxSeconds', q.retention_sink_hold_max_seconds)
 $$;
 
--- Namespace and task of a queue that nobody configured: `billing.invoices.eu` is (billing, invoices); a name
--- without a dot belongs to neither.
-CREATE OR REPLACE FUNCTION queen.queue_derived_namespace(p_name text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE WHEN position('.' IN p_name) > 0 THEN split_part(p_name, '.', 1) ELSE '' END
-$$;
-CREATE OR REPLACE FUNCTION queen.queue_derived_task(p_name text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT split_part(p_name, '.', 2)
-$$;
-
--- Makes sure that queues exist, for whoever names one first (a push, an early subscriber). Inserts only what
--- a plain look-up misses, in the order of the unique key, so that two callers cannot deadlock. Call it in a
--- short transaction of its own: an insert that meets another's waits for that whole transaction.
+-- Makes sure that queues exist, for whoever names one first (a push, an early subscriber). Namespace and task come
+-- from the name: `billing.invoices.eu` is (billing, invoices), a name without a dot belongs to neither. Inserts
+-- only what a plain look-up misses, in the order of the unique key, so that two callers cannot deadlock. Call it
+-- in a short transaction: an insert that meets another's waits for that whole transaction.
 CREATE OR REPLACE FUNCTION queen.queue_ensure(p_tenant uuid, p_names text[]) RETURNS void
 LANGUAGE sql VOLATILE AS $$
   INSERT INTO queen.queues (tenant_id, name, namespace, task)
-  SELECT p_tenant, n.name, queen.queue_derived_namespace(n.name), queen.queue_derived_task(n.name)
-    FROM (SELECT DISTINCT u.name FROM unnest(p_names) AS u(name)) AS n
-   WHERE NOT EXISTS (SELECT 1 FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = n.name)
+  SELECT p_tenant, n.name,
+         CASE WHEN strpos(n.name, '.') > 0 THEN split_part(n.name, '.', 1) ELSE '' END, split_part(n.name, '.', 2)
+    FROM (SELECT DISTINCT u.name FROM unnest(p_names) AS u (name)) AS n
+   WHERE NOT EXISTS (SELECT FROM queen.queues q WHERE q.tenant_id = p_tenant AND q.name = n.name)
    ORDER BY n.name COLLATE "C"
   ON CONFLICT (tenant_id, name) DO NOTHING
 $$;
