@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { atEnd } from '../../../../test/kit/cleanup.ts';
 import { EmbeddedError } from '../../src/store/embedded/failure.ts';
 import { EmbeddedServer } from '../../src/store/embedded/server.ts';
-import { recorder, startServer, temporaryDirectory } from './setup.ts';
+import { recorder, sql, startServer, temporaryDirectory, until } from './setup.ts';
 
 const root = process.getuid?.() === 0;
 
@@ -77,5 +77,18 @@ test('a full disk is called by its name, at the first start and at a later one',
   spawnSync('dd', ['if=/dev/zero', `of=${filler}`, 'bs=1M', 'count=300']);
   await assert.rejects(start(), failsWith('disk_full', /is full/));
   rmSync(filler);
-  await startServer(t, directory);
+
+  // And while it runs: writes are refused or the server goes down, and with room again all is as it was.
+  const log = recorder();
+  const running = await startServer(t, directory, { durable: true, log });
+  await sql(running.connection, 'CREATE TABLE kept AS SELECT 42 AS answer');
+  spawnSync('dd', ['if=/dev/zero', `of=${filler}`, 'bs=1M', 'count=300']);
+  await assert.rejects(
+    sql(running.connection, "CREATE TABLE big AS SELECT repeat('x', 1000) FROM generate_series(1, 300000)"),
+  );
+  rmSync(filler);
+  await until('what was committed is there', async () => {
+    const rows = await sql(running.connection, 'SELECT answer FROM kept').catch(() => null);
+    return rows?.[0]?.answer === 42;
+  });
 });

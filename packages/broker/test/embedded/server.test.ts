@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -10,12 +10,15 @@ import { recorder, sql, startServer, temporaryDirectory, until } from './setup.t
 
 const HOLDER = join(import.meta.dirname, 'holder.ts');
 
-function hold(directory: string): Promise<{ child: ChildProcess; said: string }> {
-  const child = spawn(process.execPath, [HOLDER, directory], { stdio: ['ignore', 'pipe', 'inherit'] });
+function hold(directory: string, ...prefix: string[]): Promise<{ child: ChildProcess; said: string }> {
+  const [program, ...args] = [...prefix, process.execPath, HOLDER, directory];
+  const child = spawn(program!, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   return new Promise((resolve) => {
     child.stdout!.once('data', (chunk: Buffer) => resolve({ child, said: chunk.toString().trim() }));
   });
 }
+
+const ROLE = { user: 'postgres', database: 'postgres', maxConnections: 100 };
 
 /** A zombie, left where nobody reaps orphans, is not running. */
 function isRunning(pid: number): boolean {
@@ -128,4 +131,27 @@ test('a path that is too long for a socket', async (t) => {
   const server = await startServer(t, directory);
   assert.deepEqual(await sql(server.connection, 'SELECT 1 AS one'), [{ one: 1 }]);
   await server.stop();
+});
+
+/** Its own network, as a container has it: abstract socket names do not reach across. */
+const ELSEWHERE = ['unshare', '--net', '--'];
+const isolable = spawnSync(ELSEWHERE[0]!, [...ELSEWHERE.slice(1), 'true']).status === 0;
+
+test('two containers on one volume', { skip: isolable ? false : 'no right to unshare' }, async (t) => {
+  const directory = temporaryDirectory(t);
+  const first = await hold(directory, ...ELSEWHERE);
+  atEnd(t, () => void first.child.kill('SIGKILL'));
+  assert.match(first.said, /^up /);
+  const second = await hold(directory);
+  assert.equal(second.said, 'directory_in_use');
+  await sql({ hosts: [{ host: join(directory, 'postgres'), port: 5432 }], ...ROLE }, 'SELECT 1');
+});
+
+test('a process that exits without a stop takes its server with it', async (t) => {
+  const directory = temporaryDirectory(t);
+  const { child, said } = await hold(directory);
+  const server = Number(/^up (\d+)$/.exec(said)![1]);
+  // The holder ends by process.exit when it is told so.
+  child.kill('SIGUSR2');
+  await until('the server is gone', () => !isRunning(server));
 });
