@@ -56,8 +56,8 @@ export interface CoveringSegment {
 
 const APPEND = statement(
   'push_append',
-  `SELECT verdicts, bases, created, windows, encrypts, dup_segments AS "dupSegments", dup_indexes AS "dupIndexes",
-          dup_offsets AS "dupOffsets"
+  `SELECT segments, verdicts, bases, created, windows, encrypts,
+          dup_segments AS "dupSegments", dup_indexes AS "dupIndexes", dup_offsets AS "dupOffsets"
      FROM queen.log_push($1::bigint[], $2::int[], $3::bigint[], $4::int[], $5::bytea[], $6::bytea[])`,
 );
 const PROVISION = statement(
@@ -70,24 +70,26 @@ const COVERING = statement(
   `SELECT base_offset AS base, end_offset AS end, blob FROM queen.log_covering($1::bigint, $2::bigint[])`,
 );
 
+/** Arrays in step, one element a segment whose partition was found. Segments count from 1, frames from 0. */
 interface AppendRow {
+  segments: number[] | null;
   verdicts: number[];
-  bases: (number | null)[];
-  created: (number | null)[];
-  windows: (number | null)[];
-  encrypts: (boolean | null)[];
+  bases: number[];
+  created: number[];
+  windows: number[];
+  encrypts: boolean[];
   dupSegments: number[] | null;
-  dupIndexes: number[] | null;
-  dupOffsets: number[] | null;
+  dupIndexes: number[];
+  dupOffsets: number[];
 }
 
 /**
- * Appends the segments in one transaction, which is this one statement. They must be sorted by ascending partition, each
- * partition once. One verdict a segment, in order; a segment that is not `stored` has written nothing.
+ * Appends the segments in one transaction, which is this one statement. Each partition at most once. One verdict a
+ * segment, in order; a segment that is not `stored` has written nothing.
  */
 export async function append(db: Queryable, segments: readonly Append[]): Promise<AppendVerdict[]> {
   if (segments.length === 0) return [];
-  const rows = await db.query<AppendRow>(APPEND, [
+  const [row] = await db.query<AppendRow>(APPEND, [
     int8Array(segments.map((s) => s.partitionId)),
     int4Array(segments.map((s) => s.count)),
     int8Array(segments.map((s) => s.verifiedUpto)),
@@ -95,18 +97,19 @@ export async function append(db: Queryable, segments: readonly Append[]): Promis
     byteaArray(segments.map((s) => s.hashes)),
     byteaArray(segments.map((s) => s.blob)),
   ]);
-  const row = rows[0];
-  invariant(row !== undefined && row.verdicts.length === segments.length, 'append_verdicts', {
-    segments: segments.length,
-    verdicts: row?.verdicts?.length ?? null,
-  });
-  const verdicts = segments.map((_, i) => verdictAt(row, i));
-  const { dupSegments, dupIndexes, dupOffsets } = row;
-  if (dupSegments !== null) {
-    for (let i = 0; i < dupSegments.length; i++) {
-      const of = verdicts[dupSegments[i]!];
-      invariant(of?.verdict === VERDICT.duplicates, 'append_duplicates', { segment: dupSegments[i] });
-      of.duplicates.push({ index: dupIndexes![i]!, offset: dupOffsets![i]! });
+  invariant(row !== undefined, 'append_row');
+  const verdicts: AppendVerdict[] = segments.map(() => ({ verdict: VERDICT.missing }));
+  const found = row.segments ?? [];
+  for (let i = 0; i < found.length; i++) {
+    const at = found[i]! - 1;
+    invariant(verdicts[at]?.verdict === VERDICT.missing, 'append_segment', { segment: at });
+    verdicts[at] = verdictAt(row, i);
+  }
+  if (row.dupSegments !== null) {
+    for (let i = 0; i < row.dupSegments.length; i++) {
+      const of = verdicts[row.dupSegments[i]! - 1];
+      invariant(of?.verdict === VERDICT.duplicates, 'append_duplicates', { segment: row.dupSegments[i] });
+      of.duplicates.push({ index: row.dupIndexes[i]!, offset: row.dupOffsets[i]! });
     }
   }
   return verdicts;
@@ -114,7 +117,6 @@ export async function append(db: Queryable, segments: readonly Append[]): Promis
 
 function verdictAt(row: AppendRow, i: number): AppendVerdict {
   const verdict = row.verdicts[i]!;
-  if (verdict === VERDICT.missing) return { verdict };
   const queue = { windowSeconds: row.windows[i]!, encrypts: row.encrypts[i]! };
   if (verdict === VERDICT.windowChanged) return { verdict, queue };
   if (verdict === VERDICT.duplicates) return { verdict, queue, duplicates: [] };

@@ -154,7 +154,6 @@ export class Flusher {
       }
     }
     if (built.length === 0) return outcomes;
-    built.sort((a, b) => a.segment.partitionId - b.segment.partitionId);
     this.counters.appends++;
     this.counters.segments += built.length;
     try {

@@ -64,7 +64,7 @@ END $$;
 
 -- The allocator, for a bundle of segments
 --
--- Parallel arrays, one element a segment, partition ids strictly ascending:
+-- Parallel arrays, one element a segment, each partition once:
 --   p_partitions  the partition
 --   p_counts      frames in the segment
 --   p_verified    the offset up to which the caller vouches that none of the hashes occurs in the window; -1: it
@@ -72,29 +72,32 @@ END $$;
 --   p_windows     the deduplication window that the caller assumed when it built the segment; NULL: no matter
 --   p_hashes      16 bytes a frame
 --   p_blobs       the packed frames
--- One verdict a segment, in the same order:
---   0 stored          bases[i] is the offset of the first frame, created[i] the segment's time in microseconds
---   1 duplicates      nothing written; (dup_segments, dup_indexes, dup_offsets) tell which frames (both indexes
---                     zero-based) and the smallest offset at which each is stored
---   2 missing         no such partition (any more)
---   3 window changed  the caller assumed window 0, and may have left equal transactionIds in the segment, but the
---                     window is above 0
--- windows[i] and encrypts[i] are what the queue wants now, NULL for a missing partition.
+-- The answer, parallel arrays again, has the segments whose partition exists, in the order of their partitions:
+--   segments      index of the segment in the call, from 1
+--   verdicts      0 stored
+--                 1 duplicates: nothing written; (dup_segments, dup_indexes, dup_offsets) tell which frames, from 0, and
+--                   the smallest offset at which each is stored
+--                 3 window changed: nothing written; the caller assumed window 0, and may have left equal transactionIds
+--                   in the segment, but the window is above 0
+--   bases         offset of the first frame (if it is stored)
+--   created       the segment's time
+--   windows, encrypts   what the queue wants now
+-- A segment that is not in the answer has no partition (any more).
 CREATE OR REPLACE FUNCTION queen.log_push(
   p_partitions bigint[], p_counts int[], p_verified bigint[], p_windows int[], p_hashes bytea[], p_blobs bytea[],
-  OUT verdicts int[], OUT bases bigint[], OUT created bigint[], OUT windows int[], OUT encrypts boolean[],
+  OUT segments int[], OUT verdicts int[], OUT bases bigint[], OUT created timestamptz[],
+  OUT windows int[], OUT encrypts boolean[],
   OUT dup_segments int[], OUT dup_indexes int[], OUT dup_offsets bigint[]
 ) LANGUAGE plpgsql VOLATILE
 -- A plan is cached for the session. One that was made while the tables were small would scan them whole long after
 -- they have grown, and re-planning by parameter would cost more than the statement.
-SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_memoize = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
   n             int := cardinality(p_partitions);
   aligned       boolean;
-  ats           timestamptz[];
   floors        bigint[];
-  unsure        int[];
+  unsure        boolean;
   seq           int;
   found_indexes int[];
   found_offsets bigint[];
@@ -104,39 +107,37 @@ BEGIN
     RAISE EXCEPTION 'log_push: misaligned arrays' USING ERRCODE = 'invalid_parameter_value';
   END IF;
 
-  -- Lock, then look: the clock and the floors are taken from rows that are locked already. A later holder of one of
-  -- these locks reads a later time, or inherits this one through last_created_at.
-  WITH locked AS MATERIALIZED (
-    SELECT p.id, p.last_offset, p.txns_start, p.last_created_at, q.dedup_window_seconds AS win,
-           q.encryption_enabled
-      FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
-     WHERE p.id = ANY (p_partitions)
-     ORDER BY p.id
-       FOR UPDATE OF p
-  ), judged AS (
-    SELECT s.*, l.win, l.encryption_enabled, l.last_offset,
-           CASE WHEN l.id IS NULL THEN 2 WHEN l.win > 0 AND s.assumed = 0 THEN 3 ELSE 0 END AS verdict,
-           greatest(queen.clock(), l.last_created_at) AS at,
-           -- What was vouched for a shorter window says nothing about the rest of a longer one.
-           greatest(CASE WHEN s.assumed < l.win THEN -1 ELSE s.verified END, l.txns_start - 1) AS floor
-      FROM unnest(p_partitions, p_counts, p_verified, p_windows, p_hashes, p_blobs)
-             WITH ORDINALITY AS s (id, count, verified, assumed, hashes, blob, seq)
-      LEFT JOIN locked l ON l.id = s.id
-  )
-  SELECT coalesce(bool_and(coalesce(j.count > 0 AND octet_length(j.hashes) = 16 * j.count AND j.blob <> ''
-                                    AND j.verified >= -1, FALSE)), TRUE),
-         array_agg(j.verdict), array_agg(j.last_offset + 1), array_agg(j.at), array_agg(queen.micros(j.at)),
-         array_agg(j.win), array_agg(j.encryption_enabled), array_agg(j.floor),
-         array_agg(j.seq) FILTER (WHERE j.verdict = 0 AND j.win > 0 AND j.last_offset > j.floor)
-    INTO aligned, verdicts, bases, ats, created, windows, encrypts, floors, unsure
-    FROM judged j;
+  -- Lock, then look: the clock is read for rows that are locked already. A later holder of one of these locks reads a
+  -- later time, or inherits this one through last_created_at.
+  SELECT array_agg(l.seq), array_agg(l.last_offset + 1), array_agg(greatest(queen.clock(), l.last_created_at)),
+         array_agg(l.win), array_agg(l.encryption_enabled),
+         array_agg(CASE WHEN l.win > 0 AND p_windows[l.seq] = 0 THEN 3 ELSE 0 END),
+         array_agg(l.floor),
+         bool_or(l.win > 0 AND l.last_offset > l.floor),
+         bool_and(p_counts[l.seq] > 0 AND octet_length(p_hashes[l.seq]) = 16 * p_counts[l.seq]
+                  AND octet_length(p_blobs[l.seq]) > 0 AND p_verified[l.seq] >= -1)
+    INTO segments, bases, created, windows, encrypts, verdicts, floors, unsure, aligned
+    FROM (SELECT s.seq::int, p.last_offset, p.last_created_at, q.dedup_window_seconds AS win, q.encryption_enabled,
+                 -- What was vouched for a shorter window says nothing about the rest of a longer one.
+                 greatest(CASE WHEN p_windows[s.seq] < q.dedup_window_seconds THEN -1 ELSE p_verified[s.seq] END,
+                          p.txns_start - 1) AS floor
+            FROM unnest(p_partitions) WITH ORDINALITY AS s (id, seq)
+            JOIN queen.log_partitions p ON p.id = s.id
+            JOIN queen.queues q ON q.id = p.queue_id
+           ORDER BY p.id
+             FOR UPDATE OF p) l;
+  IF segments IS NULL THEN
+    RETURN;
+  END IF;
   -- Never a misaligned segment: a sidecar that does not match its frames makes acks hit the wrong message.
-  IF NOT aligned THEN
+  IF aligned IS NOT TRUE THEN
     RAISE EXCEPTION 'log_push: a segment is misaligned' USING ERRCODE = 'invalid_parameter_value';
   END IF;
 
-  IF unsure IS NOT NULL THEN
-    FOREACH seq IN ARRAY unsure LOOP
+  IF unsure THEN
+    FOR k IN 1..cardinality(segments) LOOP
+      CONTINUE WHEN verdicts[k] <> 0 OR windows[k] = 0 OR bases[k] - 1 <= floors[k];
+      seq := segments[k];
       SELECT array_agg(d.idx ORDER BY d.idx), array_agg(d.off ORDER BY d.idx)
         INTO found_indexes, found_offsets
         FROM (SELECT mine.idx, min(t.base_offset + stored.idx) AS off
@@ -147,32 +148,31 @@ BEGIN
                  -- The row that covers the floor, found by one backward step, is where the scan starts.
                  AND t.base_offset >= coalesce((SELECT max(b.base_offset) FROM queen.log_txns b
                                                  WHERE b.partition_id = p_partitions[seq]
-                                                   AND b.base_offset <= floors[seq]), 0)
-                 AND t.end_offset > floors[seq]
-                 AND t.created_at >= ats[seq] - make_interval(secs => windows[seq])
+                                                   AND b.base_offset <= floors[k]), 0)
+                 AND t.end_offset > floors[k]
+                 AND t.created_at >= created[k] - make_interval(secs => windows[k])
                GROUP BY mine.idx) d;
       IF found_indexes IS NOT NULL THEN
-        verdicts[seq] := 1;
-        dup_segments := dup_segments || array_fill(seq - 1, ARRAY[cardinality(found_indexes)]);
+        verdicts[k] := 1;
+        dup_segments := dup_segments || array_fill(seq, ARRAY[cardinality(found_indexes)]);
         dup_indexes := dup_indexes || found_indexes;
         dup_offsets := dup_offsets || found_offsets;
       END IF;
     END LOOP;
   END IF;
 
-  -- One statement, since starting one costs more than the rows do. A partition that is named twice fails on the
+  -- One statement, since starting one costs more than its rows do. A partition that is named twice fails on the
   -- primary keys here.
   WITH stored AS MATERIALIZED (
-    SELECT s.id, s.base, s.base + s.count - 1 AS last, s.at, s.hashes, s.blob
-      FROM unnest(p_partitions, verdicts, bases, p_counts, ats, p_hashes, p_blobs)
-             AS s (id, verdict, base, count, at, hashes, blob)
+    SELECT s.seq, p_partitions[s.seq] AS id, s.base, s.base + p_counts[s.seq] - 1 AS last, s.at
+      FROM unnest(segments, verdicts, bases, created) AS s (seq, verdict, base, at)
      WHERE s.verdict = 0
-  ), segments AS (
+  ), logged AS (
     INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
-      SELECT s.id, s.base, s.last, s.at, s.blob FROM stored s
-  ), sidecars AS (
+      SELECT s.id, s.base, s.last, s.at, p_blobs[s.seq] FROM stored s
+  ), hashed AS (
     INSERT INTO queen.log_txns (partition_id, base_offset, end_offset, created_at, hashes)
-      SELECT s.id, s.base, s.last, s.at, s.hashes FROM stored s
+      SELECT s.id, s.base, s.last, s.at, p_hashes[s.seq] FROM stored s
   )
   -- The three indexed columns change at most once a second, or when the partition was empty: else the update is HOT.
   UPDATE queen.log_partitions p
@@ -185,13 +185,14 @@ BEGIN
    WHERE p.id = s.id;
 END $$;
 
--- The allocator for one segment: what a transaction, a timer's fire or a replay calls. Same arguments and verdicts.
+-- The allocator for one segment: what a transaction, a timer's fire or a replay calls. Same arguments and verdicts, and
+-- verdict 2: no such partition (any more).
 CREATE OR REPLACE FUNCTION queen.log_append(
   p_partition bigint, p_count int, p_verified bigint, p_window int, p_hashes bytea, p_blob bytea,
-  OUT verdict int, OUT base_offset bigint, OUT created bigint, OUT window_seconds int,
+  OUT verdict int, OUT base_offset bigint, OUT created timestamptz, OUT window_seconds int, OUT encrypts boolean,
   OUT dup_indexes int[], OUT dup_offsets bigint[]
 ) LANGUAGE sql VOLATILE AS $$
-  SELECT r.verdicts[1], r.bases[1], r.created[1], r.windows[1], r.dup_indexes, r.dup_offsets
+  SELECT coalesce(r.verdicts[1], 2), r.bases[1], r.created[1], r.windows[1], r.encrypts[1], r.dup_indexes, r.dup_offsets
     FROM queen.log_push(ARRAY[p_partition], ARRAY[p_count], ARRAY[p_verified], ARRAY[p_window],
                         ARRAY[p_hashes], ARRAY[p_blob]) r
 $$;
