@@ -6,8 +6,8 @@
 import { hashTransactionIds } from '../../packages/broker/src/log/hash.ts';
 import { packSegment } from '../../packages/broker/src/log/segment.ts';
 import { mintUuidV7 } from '../../packages/broker/src/log/uuid.ts';
-import { textArray } from '../../packages/broker/src/store/arrays.ts';
 import { type Database, statement } from '../../packages/broker/src/store/database.ts';
+import { provision } from '../../packages/broker/src/store/push.ts';
 import { closedLoop, inTurns } from '../load.ts';
 import { partitionName, payload } from '../messages.ts';
 import { pushSteps, type Rig } from '../rig.ts';
@@ -20,10 +20,6 @@ const READY_MADE = 64;
 const ZSTD_LEVEL = 3;
 const TENANT = '00000000-0000-0000-0000-000000000001';
 
-const PROVISION = statement(
-  'bench_provision',
-  'SELECT partition_ids FROM queen.log_provision($1::uuid, $2::text[], $3::text[])',
-);
 const SEGMENT = statement(
   'bench_segment',
   `INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
@@ -62,12 +58,11 @@ async function readyMade(): Promise<ReadyMade[]> {
 /** A loop's step: one row (or two) that continues a partition of its turn. */
 async function floorSteps(db: Database, queue: string, sidecar: boolean): Promise<() => Promise<number>> {
   const names = Array.from({ length: PARTITIONS }, (_, i) => partitionName(i));
-  const [row] = await db.query<{ partition_ids: number[] }>(PROVISION, [
+  const places = await provision(
+    db,
     TENANT,
-    textArray(names.map(() => queue)),
-    textArray(names),
-  ]);
-  const ids = row!.partition_ids;
+    names.map((partition) => ({ queue, partition })),
+  );
   const segments = await readyMade();
   const next = new Array<number>(PARTITIONS).fill(0);
   let turn = 0;
@@ -77,7 +72,7 @@ async function floorSteps(db: Database, queue: string, sidecar: boolean): Promis
     const base = next[partition]!;
     next[partition] = base + BATCH;
     const { blob, hashes } = segments[n % READY_MADE]!;
-    const range = [ids[partition]!, base, base + BATCH - 1, blob];
+    const range = [places[partition]!.partitionId, base, base + BATCH - 1, blob];
     if (sidecar) await db.query(BOTH, [...range, hashes]);
     else await db.query(SEGMENT, range);
     return BATCH;

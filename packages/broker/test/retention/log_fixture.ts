@@ -1,23 +1,13 @@
 /** A log to retain: queues, partitions and segments written through the one allocator, without a broker. */
 import { createHash } from 'node:crypto';
-import { byteaArray, int4Array, int8Array, textArray } from '../../src/store/arrays.ts';
 import { type Queryable, statement } from '../../src/store/database.ts';
+import * as push from '../../src/store/push.ts';
 import { configureQueue } from '../../src/store/queues.ts';
 
 export const TENANT = '00000000-0000-0000-0000-000000000001';
 
 /** Runs at once: a stand-in for admission control. */
 export const admission = { run: <T>(_lane: string, work: () => Promise<T>): Promise<T> => work() };
-
-const PROVISION = statement(
-  'test_provision',
-  'SELECT partition_ids FROM queen.log_provision($1::uuid, $2::text[], $3::text[])',
-);
-const PUSH = statement(
-  'test_push',
-  `SELECT verdicts, bases, created, dup_indexes, dup_offsets
-     FROM queen.log_push($1::bigint[], $2::int[], $3::bigint[], $4::int[], $5::bytea[], $6::bytea[])`,
-);
 
 export async function queueWith(
   db: Queryable,
@@ -28,12 +18,8 @@ export async function queueWith(
 }
 
 export async function partitionOf(db: Queryable, queue: string, partition: string): Promise<number> {
-  const rows = await db.query<{ partition_ids: number[] }>(PROVISION, [
-    TENANT,
-    textArray([queue]),
-    textArray([partition]),
-  ]);
-  return rows[0]!.partition_ids[0]!;
+  const [place] = await push.provision(db, TENANT, [{ queue, partition }]);
+  return place!.partitionId;
 }
 
 export type Append =
@@ -48,29 +34,25 @@ export function hashOf(txn: string): Buffer {
 
 /** One segment with these transactionIds, probed over the whole window. */
 export async function append(db: Queryable, partitionId: number, txns: readonly string[]): Promise<Append> {
-  const rows = await db.query<{
-    verdicts: number[];
-    bases: (number | null)[];
-    created: (number | null)[];
-    dup_offsets: number[] | null;
-  }>(PUSH, [
-    int8Array([partitionId]),
-    int4Array([txns.length]),
-    int8Array([-1]),
-    int4Array([1]),
-    byteaArray([Buffer.concat(txns.map(hashOf))]),
-    byteaArray([Buffer.from(txns.join())]),
-  ]);
-  const row = rows[0]!;
-  switch (row.verdicts[0]) {
-    case 0:
-      return { verdict: 'stored', base: row.bases[0]!, createdAtMicros: row.created[0]! };
-    case 1:
-      return { verdict: 'duplicate', offsets: row.dup_offsets! };
-    case 2:
+  const segment = {
+    partitionId,
+    count: txns.length,
+    verifiedUpto: -1,
+    // Whatever is in force: a window of 0 would ask for layer 2 first.
+    windowSeconds: 1,
+    hashes: Buffer.concat(txns.map(hashOf)),
+    blob: Buffer.from(txns.join()),
+  };
+  const result = (await push.append(db, [segment]))[0]!;
+  switch (result.verdict) {
+    case push.VERDICT.stored:
+      return { verdict: 'stored', base: result.base, createdAtMicros: result.createdAtMicros };
+    case push.VERDICT.duplicates:
+      return { verdict: 'duplicate', offsets: result.duplicates.map((duplicate) => duplicate.offset) };
+    case push.VERDICT.missing:
       return { verdict: 'missing' };
     default:
-      throw new Error(`verdict ${row.verdicts[0]}`);
+      throw new Error(`verdict ${result.verdict}`);
   }
 }
 

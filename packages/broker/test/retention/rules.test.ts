@@ -125,6 +125,20 @@ test('a step is bounded by its rows and says that there is more', async (t) => {
   assert.deepEqual(await bases(), []);
 });
 
+test('a step ends with the segment that takes it past 32 MiB', async (t) => {
+  const { db, fill, step, bases } = await setup(t, { maxWaitTimeSeconds: 5 });
+  await fill([1, 1, 1, 1, 1]);
+  await db.query(
+    statement(
+      'test_large',
+      "UPDATE queen.log_segments SET blob = convert_to(repeat('x', 12 * 1024 * 1024), 'UTF8')",
+    ),
+  );
+  assert.deepEqual(await step('max_wait'), { rows: 3, messages: 3, more: true });
+  assert.deepEqual(await bases(), [3, 4]);
+  assert.deepEqual(await step('max_wait'), { rows: 2, messages: 2, more: false });
+});
+
 test('a limit that was lifted since the cycle began deletes nothing', async (t) => {
   const { db, id, fill } = await setup(t, { maxWaitTimeSeconds: 5 });
   await fill([1]);

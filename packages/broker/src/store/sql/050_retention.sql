@@ -105,8 +105,9 @@ BEGIN
 END $$;
 
 -- One step of the segment rules on one partition: 'segments' (rules 1 and 2) or 'max_wait' (rule 3). At most
--- `p_rows` segments go. `more`: the whole horizon went, so another step may find work at once. No row: the
--- partition is gone. A step that finds the recorded age wrong puts it right on the way.
+-- `p_rows` segments go, and no more after the one that takes the step past 32 MiB: a large blob is many rows of the
+-- TOAST table, and pushes wait for the partition meanwhile. `more`: all that the step could look at went and
+-- something is left, so another step may find work at once. No row: the partition is gone. A step that finds the recorded age wrong puts it right on the way.
 --
 --   1 retention           older than retention_seconds, consumed or not
 --   2 completed retention older than completed_retention_seconds and passed by every group of the partition;
@@ -127,6 +128,7 @@ DECLARE
   v_hold_at   timestamptz;  -- written at or after this is held
   v_hold_from bigint;       -- ends above this offset is held
   v_held      boolean := false;
+  v_seen      bigint;
   v_stay      bigint;
   v_end       bigint;
   v_by_age    bigint;
@@ -153,10 +155,10 @@ BEGIN
     END IF;
   END IF;
 
-  -- The horizon: the first p_rows live segments, walked on the primary key, never their blobs.
-  SELECT coalesce(min(s.base_offset) FILTER (WHERE NOT s.goes), max(s.base_offset) + 1),
+  -- The horizon: the first p_rows live segments, walked on the primary key; of their blobs only the length.
+  SELECT count(*), coalesce(min(s.base_offset) FILTER (WHERE NOT s.goes), max(s.base_offset) + 1),
          max(s.end_offset) FILTER (WHERE s.by_age)
-    INTO v_stay, v_by_age
+    INTO v_seen, v_stay, v_by_age
     FROM (SELECT h.base_offset, h.end_offset,
                  (coalesce(h.created_at < v_age, false)
                   OR coalesce(h.created_at < v_done_age AND h.end_offset <= v_done, false))
@@ -165,9 +167,13 @@ BEGIN
                                    ELSE coalesce(h.created_at >= v_hold_at, false)
                                         OR coalesce(h.end_offset > v_hold_from, false) END) AS goes,
                  coalesce(h.created_at < v_age, false) AS by_age
-            FROM (SELECT g.base_offset, g.end_offset, g.created_at FROM queen.log_segments g
-                   WHERE g.partition_id = p_partition AND g.base_offset >= v_part.log_start
-                   ORDER BY g.base_offset LIMIT p_rows) AS h) AS s;
+            FROM (SELECT l.*, coalesce(sum(l.bytes) OVER (ORDER BY l.base_offset
+                                                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS ahead
+                    FROM (SELECT g.base_offset, g.end_offset, g.created_at, octet_length(g.blob) AS bytes
+                            FROM queen.log_segments g
+                           WHERE g.partition_id = p_partition AND g.base_offset >= v_part.log_start
+                           ORDER BY g.base_offset LIMIT p_rows) AS l) AS h
+           WHERE h.ahead < 33554432) AS s;
 
   WITH gone AS (
     DELETE FROM queen.log_segments g
@@ -176,12 +182,12 @@ BEGIN
   )
   SELECT count(*), coalesce(sum(g.end_offset - g.base_offset + 1), 0), max(g.end_offset)
     INTO segments, messages, v_end FROM gone g;
-  more := segments >= p_rows;
 
   SELECT g.base_offset, g.created_at INTO v_next, v_next_at
     FROM queen.log_segments g
    WHERE g.partition_id = p_partition AND g.base_offset >= coalesce(v_end + 1, v_part.log_start)
    ORDER BY g.base_offset LIMIT 1;
+  more := segments > 0 AND segments = v_seen AND v_next IS NOT NULL;
   v_next := greatest(coalesce(v_next, v_part.last_offset + 1), v_part.log_start);
   IF v_next <> v_part.log_start OR v_next_at IS DISTINCT FROM v_part.oldest_live_at THEN
     UPDATE queen.log_partitions p SET log_start = v_next, oldest_live_at = v_next_at WHERE p.id = p_partition;
