@@ -33,16 +33,25 @@ export interface Body {
 }
 
 const EMPTY: Body = { bytes: Buffer.alloc(0), release() {} };
-const SWEEP_MS = 1_000;
+const SWEEP_MS = 500;
+/** During shutdown a body that is not coming is not waited for. */
+const HURRIED_SILENCE_MS = 1_000;
 
 export class BodyReceiver {
   readonly limits: BodyLimits;
   readonly #reading = new Set<Reading>();
   #held = 0;
+  #silenceMs: number;
   #sweeper: NodeJS.Timeout | undefined;
 
   constructor(limits: BodyLimits) {
     this.limits = limits;
+    this.#silenceMs = limits.silenceMs;
+  }
+
+  /** From now on a body that falls silent is given up soon. */
+  hurry(): void {
+    this.#silenceMs = Math.min(this.#silenceMs, HURRIED_SILENCE_MS);
   }
 
   get heldBytes(): number {
@@ -96,7 +105,7 @@ export class BodyReceiver {
     if (this.#sweeper !== undefined) return;
     this.#sweeper = setInterval(() => {
       const now = performance.now();
-      for (const reading of this.#reading) reading.check(now, this.limits.silenceMs);
+      for (const reading of this.#reading) reading.check(now, this.#silenceMs);
       if (this.#reading.size === 0) {
         clearInterval(this.#sweeper);
         this.#sweeper = undefined;

@@ -137,7 +137,10 @@ export function createServer(options: ServerOptions): HttpServer {
   registerMetrics(metrics, traffic, connections, bodies);
   return {
     listen: (port, host) => listen(app, port, host),
-    close: (graceMs) => close(app, connections, graceMs),
+    close: (graceMs) => {
+      bodies.hurry();
+      return close(app, connections, graceMs);
+    },
   };
 }
 

@@ -47,15 +47,13 @@ export const FAMILIES = {
 
   // Pop.
   queen_parked_long_polls: gauge('Waiting pops', 'queue'),
-  queen_pop_targeted_total: counter('Claims issued for one named partition'),
-  queen_pop_wildcard_total: counter('Claims issued for any partition of a queue'),
+  queen_pop_targeted_total: counter('Pops of one named partition'),
+  queen_pop_wildcard_total: counter('Pops of any partition of a queue or scope'),
   queen_pop_empty_total: counter('Pops that delivered nothing'),
   queen_pop_fill_wait_total: counter('Pops held back by minPopWaitTime'),
   queen_pop_fill_wait_microseconds_total: counter('Time that pops were held back by minPopWaitTime'),
   queen_pop_redelivered_messages_total: counter('Messages delivered with an attempt above 1'),
-  queen_pop_repeated_offset_total: counter(
-    'Claims whose first message had been leased many times without ever being settled',
-  ),
+  queen_pop_repeated_offset_total: counter('Batches delivered ten times or more without being settled'),
   queen_corrupt_segments_total: counter('Stored segments that could not be decoded'),
 
   // The hot list and wakes.

@@ -3,6 +3,8 @@ import type { Metrics } from './metrics.ts';
 
 /** Queues told apart in one period of the rate log; what comes beyond is counted in the totals only. */
 const QUEUES_MAX = 10_000;
+/** Deliveries of one batch from which on it counts as stuck. */
+const REPEATED_ATTEMPTS = 10;
 
 export interface QueueTraffic {
   pushed: number;
@@ -15,7 +17,11 @@ export class Traffic {
   popRequests = 0;
   popMessages = 0;
   popEmpty = 0;
+  popTargeted = 0;
+  popWildcard = 0;
   redeliveredMessages = 0;
+  /** See `repeated`. */
+  repeatedClaims = 0;
   ackRequests = 0;
   ackMessages = 0;
   ackFailed = 0;
@@ -24,6 +30,8 @@ export class Traffic {
   /** By the first digit of the status; index 0 is unused. */
   readonly answers = [0, 0, 0, 0, 0, 0];
   readonly refused = new Map<string, number>();
+  /** Pops that wait right now, by queue; '' stands for discovery. */
+  readonly #waiting = new Map<string, number>();
   #queues = new Map<string, QueueTraffic>();
 
   pushed(queue: string, messages: number): void {
@@ -34,6 +42,27 @@ export class Traffic {
   popped(queue: string, messages: number): void {
     const entry = this.#queue(queue);
     if (entry !== undefined) entry.popped += messages;
+  }
+
+  /** A pop that may wait begins. To be ended by `waited`. */
+  waits(queue: string): void {
+    this.#waiting.set(queue, (this.#waiting.get(queue) ?? 0) + 1);
+  }
+
+  waited(queue: string): void {
+    const left = (this.#waiting.get(queue) ?? 1) - 1;
+    if (left > 0) this.#waiting.set(queue, left);
+    else this.#waiting.delete(queue);
+  }
+
+  /**
+   * A batch was delivered for the so-manyth time. An expired lease costs no retry budget, so a message that kills its
+   * worker comes back for ever: these claims are counted. True at 10, 100, 1000, …: worth a line in the log.
+   */
+  repeated(deliveryAttempt: number): boolean {
+    if (deliveryAttempt < REPEATED_ATTEMPTS) return false;
+    this.repeatedClaims++;
+    return /^10+$/.test(String(deliveryAttempt));
   }
 
   refuse(reason: string): void {
@@ -57,7 +86,12 @@ export class Traffic {
       queen_process_ack_requests_total: () => this.ackRequests,
       queen_process_ack_messages_total: () => this.ackMessages,
       queen_pop_empty_total: () => this.popEmpty,
+      queen_pop_targeted_total: () => this.popTargeted,
+      queen_pop_wildcard_total: () => this.popWildcard,
       queen_pop_redelivered_messages_total: () => this.redeliveredMessages,
+      queen_pop_repeated_offset_total: () => this.repeatedClaims,
+      queen_parked_long_polls: () =>
+        [...this.#waiting].map(([queue, value]) => ({ labels: { queue }, value })),
       queen_ack_failed_total: () => this.ackFailed,
       queen_ack_unfenced_total: () => this.ackUnfenced,
       queen_push_results_total: () =>

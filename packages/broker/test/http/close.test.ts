@@ -88,6 +88,21 @@ test('what does not finish is cut when the grace is over', async (t) => {
   assert.equal(await halfRead.answer(), null);
 });
 
+test('a body that is not coming does not use up the grace', async (t) => {
+  const wire = await openWire(t);
+  const halfRead = (await RawClient.open(wire.port, t)).send(post('/api/v1/push', ITEM).subarray(0, -3));
+  const halfHead = (await RawClient.open(wire.port, t)).send('POST /api/v1/push HTTP/1.1\r\nHost');
+  const served = await RawClient.open(wire.port, t);
+  await served.send(get('/health/live')).answer();
+  const begin = performance.now();
+  const closing = wire.close(20_000);
+  assert.equal((await halfRead.answer())!.status, 408);
+  halfRead.socket.end();
+  await closing;
+  assert.ok(performance.now() - begin < 10_000);
+  await halfHead.closed();
+});
+
 test('a taken port is an error of listen, not of the process', async (t) => {
   const wire = await openWire(t);
   const { createServer } = await import('../../src/http/server.ts');

@@ -300,6 +300,24 @@ test('pipelined long polls are all told when their connection ends', async (t) =
   await until(() => wire.broker.pops.every(({ signal }) => signal!.aborted));
 });
 
+test('waiting pops are counted while they wait, stuck batches for ever', async (t) => {
+  const wire = await openWire(t);
+  let deliver: (answer: PopAnswer) => void = () => {};
+  wire.broker.onPop = () =>
+    new Promise((resolve) => {
+      deliver = resolve;
+    });
+  const parked = fetch(`${wire.url}/api/v1/pop/queue/q%22?wait=true`);
+  await until(() => wire.broker.pops.length === 1);
+  assert.match(await wire.metrics.expose(), /^queen_parked_long_polls\{queue="q\\""\} 1$/m);
+  deliver(answerOf([claimOf(['1'], { deliveryAttempt: 9 }), claimOf(['1'], { deliveryAttempt: 10 })]));
+  await (await parked).text();
+  const text = await wire.metrics.expose();
+  assert.doesNotMatch(text, /^queen_parked_long_polls\{/m);
+  assert.match(text, /^queen_pop_repeated_offset_total 1$/m);
+  assert.match(text, /^queen_pop_wildcard_total 1$/m);
+});
+
 test('HEAD and other methods on a pop claim nothing', async (t) => {
   const wire = await openWire(t);
   for (const method of ['HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND']) {

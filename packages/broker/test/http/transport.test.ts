@@ -1,5 +1,7 @@
 /** What arrives on the socket: oversized, compressed, slow, broken, pipelined, half-closed. */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { EMPTY_POP } from './fake_broker.ts';
@@ -336,6 +338,48 @@ test('too many requests sent ahead on one connection cut it', async (t) => {
   await client.closed();
   assert.ok(wire.broker.pops.length <= 256);
   await until(() => wire.broker.pops.every(({ signal }) => signal!.aborted));
+});
+
+test('a client that does not take its answer is cut off, one that takes it slowly is not', async (t) => {
+  const wire = await openWire(t);
+  const payload = Buffer.from(`"${'x'.repeat(32 << 20)}"`);
+  const createdAtMicros = 0;
+  const message = {
+    offset: 0,
+    id: '',
+    transactionId: '',
+    traceId: null,
+    producerSub: null,
+    createdAtMicros,
+    payload,
+  };
+  const claim = {
+    queue: 'q',
+    partition: 'p',
+    partitionId: '1',
+    lastOffset: 0,
+    deliveryAttempt: 1,
+    messages: [message],
+  };
+  wire.broker.onPop = async () => ({ ...EMPTY_POP, claims: [claim] });
+  const sockets: Socket[] = [];
+  const seen = (event: unknown) => sockets.push((event as { socket: Socket }).socket);
+  subscribe('http.server.request.start', seen);
+  t.after(() => unsubscribe('http.server.request.start', seen));
+  const client = await RawClient.open(wire.port, t);
+  client.socket.pause();
+  client.send(get('/api/v1/pop/queue/q'));
+  await until(() => sockets.length === 1 && sockets[0]!.timeout !== undefined && sockets[0]!.timeout > 0);
+  assert.equal(sockets[0]!.timeout, 30_000);
+  sockets[0]!.setTimeout(100);
+  await until(() => sockets[0]!.destroyed);
+
+  const patient = await RawClient.open(wire.port, t);
+  patient.send(get('/api/v1/pop/queue/q'));
+  assert.equal((await patient.answer())!.status, 200);
+  patient.send(get('/health/live'));
+  assert.equal((await patient.answer())!.status, 200);
+  assert.ok(sockets[1]!.timeout !== 30_000, 'the guard ends with the answer');
 });
 
 test('idle connections are kept for longer than clients keep them, and the client is told', async (t) => {

@@ -73,12 +73,17 @@ async function pop(
 ): Promise<void> {
   const { tenant } = await context.identify(request, 'read-write');
   const wait = context.connections.wait(response);
+  const queue = scope.kind === 'discovery' ? '' : scope.queue;
+  let waiting = false;
   try {
     const wish = readPop(context, tenant, scope, query, wait.signal);
+    waiting = wish.waitMs > 0;
+    if (waiting) context.traffic.waits(queue);
     const answer = await claim(context, wish, wait.signal);
-    count(context, answer);
+    count(context, wish, answer);
     send(response, wish, answer);
   } finally {
+    if (waiting) context.traffic.waited(queue);
     context.connections.settled(response, wait);
   }
 }
@@ -155,13 +160,18 @@ async function claim(context: HotContext, wish: PopRequest, signal: AbortSignal)
   }
 }
 
-function count({ traffic }: HotContext, answer: PopAnswer): void {
+function count({ traffic, log }: HotContext, { scope, group }: PopRequest, answer: PopAnswer): void {
   traffic.popRequests++;
+  if (scope.kind === 'partition') traffic.popTargeted++;
+  else traffic.popWildcard++;
   if (answer.claims.length === 0) traffic.popEmpty++;
-  for (const { queue, messages, deliveryAttempt } of answer.claims) {
+  for (const { queue, partition, messages, deliveryAttempt } of answer.claims) {
     traffic.popMessages += messages.length;
     if (deliveryAttempt > 1) traffic.redeliveredMessages += messages.length;
     traffic.popped(queue, messages.length);
+    if (!traffic.repeated(deliveryAttempt)) continue;
+    const facts = { queue, partition, group, offset: messages[0]?.offset, deliveryAttempt };
+    log.warn(facts, 'the same messages are delivered again and again, and never acked');
   }
 }
 

@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createLog } from '../../src/observability/log.ts';
+
+function logOf(json: boolean, level = 'info') {
+  const lines: string[] = [];
+  const log = createLog({ level, json, serverId: 'queen-1', write: (line) => void lines.push(line) });
+  return { log, lines };
+}
+
+test('readable lines: time, level, text, facts; one event a line', () => {
+  const { log, lines } = logOf(false);
+  log.info({ port: 6632, url: 'http://x:1', name: 'a b\n"c"' }, 'listening');
+  assert.equal(lines.length, 1);
+  assert.match(
+    lines[0]!,
+    /^\d\d:\d\d:\d\d\.\d{3} info {2}listening port=6632 url=http:\/\/x:1 name="a b\\n\\"c\\""\n$/,
+  );
+});
+
+test('an error shows its message and its stack', () => {
+  const { log, lines } = logOf(false);
+  log.error({ err: new TypeError('odd') }, 'failed');
+  assert.match(lines[0]!, /error failed error=odd\n {4}TypeError: odd\n {4} {4}at /);
+});
+
+test('JSON lines: level by name, ISO time, the server', () => {
+  const { log, lines } = logOf(true);
+  log.warn({ n: 1 }, 'careful');
+  const { time, ...event } = JSON.parse(lines[0]!);
+  assert.deepEqual(event, { level: 'warn', server: 'queen-1', n: 1, msg: 'careful' });
+  assert.ok(Date.parse(time) > 0 && String(time).endsWith('Z'));
+});
+
+test('the level is kept', () => {
+  const { log, lines } = logOf(false, 'warn');
+  log.info('no');
+  log.debug('no');
+  log.warn('yes');
+  assert.equal(lines.length, 1);
+});
