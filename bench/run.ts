@@ -69,6 +69,10 @@ async function main(): Promise<void> {
   const wanted = WORKLOADS.filter((workload) => only === undefined || only.includes(workload.name));
   if (wanted.length === 0) throw new Error(`no such workload\n${USAGE}`);
   const rig = await Rig.start();
+  // Interrupted, it leaves neither a server nor a directory behind.
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => void rig.stop().finally(() => process.exit(1)));
+  }
   let report: Report;
   try {
     report = await measure(rig, scale, wanted);
