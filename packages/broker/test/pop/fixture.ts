@@ -141,7 +141,7 @@ async function makeBroker(
   log: StoreLog,
   index: number,
 ): Promise<Broker> {
-  const db = await database.open();
+  const db = await database.open({ acquireTimeoutMs: 60_000 });
   const delivered: Broker['delivered'] = [];
   const delivery = new Delivery({
     db,

@@ -9,7 +9,7 @@
 import type { Queryable } from '../../store/database.ts';
 import { StoreError } from '../../store/errors.ts';
 import type { StoreLog } from '../../store/log.ts';
-import { CLAIM, type ClaimRow, claim, MEET, meet, type Start, undo, unread } from '../../store/pop.ts';
+import { CLAIM, type ClaimRow, claim, MEET, meet, undo, unread } from '../../store/pop.ts';
 import type { PopClaim, PoppedMessage } from '../types.ts';
 import { CorruptSegment, decodeClaim, type OpenPayload } from './decode.ts';
 import { CORRUPT_PARK_MS, DRAW_MAX, DRAW_MIN } from './settings.ts';
@@ -25,8 +25,6 @@ export interface HarvestOptions {
   bytesMax: number;
   leaseSeconds: number;
   windowBatch: number;
-  /** The start that a pinned pop carries. */
-  pinned: Start | null;
   open: OpenPayload | null;
 }
 
@@ -126,7 +124,8 @@ export class Harvest {
 
   /** Creates the rows of a first contact, in a transaction of its own, and claims what they open. */
   async #meet(unmet: number[], waiting: Set<number>, queues: ReadonlyMap<number, number>): Promise<void> {
-    const { group, pinned } = this.#options;
+    const { group } = this.#options;
+    const { pinned } = this.#source;
     const verdicts = await this.#deps.run((db) => meet(db, group, unmet, pinned));
     const met: number[] = [];
     unmet.forEach((id, i) => {

@@ -64,6 +64,7 @@ export class Pins {
 export class PinnedSource implements Source {
   readonly wish: Wish;
   readonly minPopWaitMs = 0;
+  pinned: Start;
   conflation = false;
   stale = false;
   readonly #deps: PinnedDeps;
@@ -79,6 +80,7 @@ export class PinnedSource implements Source {
   constructor(deps: PinnedDeps, pop: PinnedPop) {
     this.#deps = deps;
     this.#pop = pop;
+    this.pinned = pop.start;
     this.#key = [pop.tenant, pop.queue, pop.partition, pop.group].join('\u001f');
     this.wish = {
       keys: [queueKey(pop.tenant, pop.queue)],
@@ -150,7 +152,8 @@ export class PinnedSource implements Source {
   }
 
   async #find(): Promise<Pin> {
-    const { tenant, queue, partition, group, start, conflate } = this.#pop;
+    const { tenant, queue, partition, group, conflate } = this.#pop;
+    const start = this.pinned;
     // A policy must be written down, and with it the registration; else a pinned pop registers nothing.
     if (conflate) await this.#deps.run((db) => register(db, tenant, queue, group, start, true));
     return this.#deps.run((db) => pin(db, tenant, queue, partition, group, start));
@@ -173,6 +176,8 @@ export class PinnedSource implements Source {
         this.#stirred = true;
       },
       lost: () => {
+        // Whatever partition bears the name next is younger than this pop: all of it is to be delivered.
+        if (this.pinned.mode === 'new') this.pinned = { mode: 'all', fromMicros: null };
         this.#deps.pins.delete(this.#key);
         this.#pin = null;
         this.#seen = -1;

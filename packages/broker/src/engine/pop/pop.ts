@@ -166,7 +166,6 @@ export class PopPath {
         bytesMax: this.#settings.answerBytesMax,
         leaseSeconds: request.leaseSeconds,
         windowBatch: this.#settings.hotlist ? this.#settings.windowBatch : 0,
-        pinned: request.scope.kind === 'partition' ? startOf(request) : null,
         open: this.#deps.open?.(tenant) ?? null,
       },
       source,

@@ -28,6 +28,7 @@ export interface RingSupply {
 
 export class RingSource implements Source {
   readonly wish: Wish;
+  readonly pinned = null;
   conflation = false;
   readonly #deps: RingSourceDeps;
   readonly #supply: RingSupply;

@@ -24,6 +24,7 @@ export interface ScanSupply {
 
 export class ScanSource implements Source {
   readonly wish: Wish;
+  readonly pinned = null;
   conflation = false;
   stale = false;
   readonly #run: <T>(work: (db: Queryable) => Promise<T>) => Promise<T>;

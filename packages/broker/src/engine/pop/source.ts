@@ -2,7 +2,7 @@
  * Where a pop's candidates come from: the rings of its queues, the one partition that it names, or a scan. A source
  * belongs to one pop, which draws from it, reports what became of each candidate, and parks on its wish.
  */
-import type { ClaimRow } from '../../store/pop.ts';
+import type { ClaimRow, Start } from '../../store/pop.ts';
 import type { Wish } from '../wake/parking.ts';
 
 export interface Candidates {
@@ -15,6 +15,8 @@ export interface Source {
   readonly wish: Wish;
   /** The group's stored policy. Known after `prepare`. */
   readonly conflation: boolean;
+  /** Where the group starts on a partition that no registration covers; null: it must be registered. */
+  readonly pinned: Start | null;
   /** First contact where it is due, and whatever else must be known before candidates can be drawn. */
   prepare(): Promise<void>;
   /**
