@@ -50,15 +50,19 @@ export interface RawAnswer {
 /** One TCP connection on which a test writes bytes and reads answers. */
 export class RawClient {
   readonly socket: Socket;
-  #received: Buffer = Buffer.alloc(0);
+  #chunks: Buffer[] = [];
+  #bytes = 0;
+  /** Bytes before which there is nothing to look at. */
+  #needed = 1;
   #ended = false;
   #wake: () => void = () => {};
 
   private constructor(socket: Socket) {
     this.socket = socket;
     socket.on('data', (chunk) => {
-      this.#received = Buffer.concat([this.#received, chunk]);
-      this.#wake();
+      this.#chunks.push(chunk);
+      this.#bytes += chunk.length;
+      if (this.#bytes >= this.#needed) this.#wake();
     });
     socket.on('error', () => {});
     socket.on('close', () => {
@@ -102,20 +106,28 @@ export class RawClient {
   }
 
   #take(): RawAnswer | null {
-    const end = this.#received.indexOf('\r\n\r\n');
+    if (this.#bytes < this.#needed) return null;
+    const received = Buffer.concat(this.#chunks);
+    this.#chunks = [received];
+    this.#needed = this.#bytes + 1;
+    const end = received.indexOf('\r\n\r\n');
     if (end === -1) return null;
-    const [first, ...lines] = this.#received.subarray(0, end).toString('latin1').split('\r\n');
+    const [first, ...lines] = received.subarray(0, end).toString('latin1').split('\r\n');
     const status = Number(first!.split(' ')[1]);
     const headers: Record<string, string> = {};
     for (const line of lines) {
       const colon = line.indexOf(':');
       headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim();
     }
-    const length = Number(headers['content-length'] ?? 0);
-    if (this.#received.length < end + 4 + length) return null;
-    const body = this.#received.subarray(end + 4, end + 4 + length).toString('utf8');
-    this.#received = this.#received.subarray(end + 4 + length);
-    if (status === 100) return this.#take() ?? { status, headers, body };
+    const whole = end + 4 + Number(headers['content-length'] ?? 0);
+    if (received.length < whole) {
+      this.#needed = whole;
+      return null;
+    }
+    const body = received.subarray(end + 4, whole).toString('utf8');
+    this.#chunks = [received.subarray(whole)];
+    this.#bytes = received.length - whole;
+    this.#needed = 1;
     return { status, headers, body };
   }
 }
