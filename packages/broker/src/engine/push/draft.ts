@@ -13,7 +13,7 @@ import type { Append, Place } from '../../store/push.ts';
 import type { EngineError } from '../errors.ts';
 import { type PushResult, ZERO_UUID } from '../types.ts';
 import { failureText } from './failure.ts';
-import { HashIndex, hashBuffer } from './hash_index.ts';
+import { HashIndex } from './hash_index.ts';
 import { type Follower, follow, type Unit } from './unit.ts';
 
 /** Encrypts a payload for storage; null: this broker has no key. */
@@ -164,21 +164,22 @@ export class Draft {
   #dropEqual(): void {
     this.#distinct = true;
     const count = this.count;
-    const distinct = hashBuffer(count);
-    index.reset(distinct, count);
-    const kept: number[] = [];
+    index.reset(this.#hashes);
+    let kept: number[] | null = null;
     for (let i = 0; i < count; i++) {
-      const to = kept.length;
-      this.#hashes.copy(distinct, to * HASH_BYTES, i * HASH_BYTES, (i + 1) * HASH_BYTES);
-      const leader = index.add(to);
-      if (leader < 0) kept.push(i);
-      else this.#followers.push({ result: this.#results[i]!, leader: this.#results[kept[leader]!]! });
+      const leader = index.add(i);
+      if (leader < 0) {
+        kept?.push(i);
+        continue;
+      }
+      kept ??= Array.from({ length: i }, (_, before) => before);
+      this.#followers.push({ result: this.#results[i]!, leader: this.#results[leader]! });
     }
-    if (kept.length < count) this.#keep(kept);
+    if (kept !== null) this.#keep(kept);
   }
 
   #keep(kept: readonly number[]): void {
-    const hashes = hashBuffer(kept.length);
+    const hashes = Buffer.allocUnsafe(kept.length * HASH_BYTES);
     kept.forEach((from, to) => {
       this.#hashes.copy(hashes, to * HASH_BYTES, from * HASH_BYTES, (from + 1) * HASH_BYTES);
     });

@@ -1,25 +1,23 @@
-import { HASH_BYTES } from '../../log/hash.ts';
-
 /**
- * Finds equal 16-byte hashes while a segment's hashes are put together: open addressing over the first n hashes of the
- * buffer that is being filled. One table serves all segments in turn. Building a string or bigint key for a Map
- * instead costs an allocation a message.
+ * Finds equal 16-byte hashes within a segment: open addressing over one table that serves all segments in turn. A string
+ * or bigint as the key of a Map would cost an allocation a message.
  */
 export class HashIndex {
   /** Index of a hash plus 1; 0 = free. */
   #slots: Int32Array = new Int32Array(512);
-  #mask = 511;
+  #mask = 0;
   #words: Int32Array = new Int32Array(0);
   readonly #seed = Math.trunc(Math.random() * 0x7fffffff) | 1;
 
-  /** Starts over with the hashes of `out` (of {@link hashBuffer}), none of them added yet; `count` is the most to come. */
-  reset(out: Buffer, count: number): void {
-    let size = this.#slots.length;
-    while (size < 2 * count) size *= 2;
-    if (size !== this.#slots.length) this.#slots = new Int32Array(size);
-    else this.#slots.fill(0);
+  /** Starts over with `hashes`, none of them added yet. */
+  reset(hashes: Buffer): void {
+    const aligned = (hashes.byteOffset & 3) === 0 ? hashes : Buffer.from(new Uint8Array(hashes).buffer);
+    this.#words = new Int32Array(aligned.buffer, aligned.byteOffset, aligned.length >> 2);
+    let size = 16;
+    while (size * 2 < this.#words.length) size *= 2;
+    if (size > this.#slots.length) this.#slots = new Int32Array(size);
+    else this.#slots.fill(0, 0, size);
     this.#mask = size - 1;
-    this.#words = new Int32Array(out.buffer, out.byteOffset, out.length >> 2);
   }
 
   /** The index of an equal hash that was added before, or -1, and then hash `index` counts as added. */
@@ -44,9 +42,4 @@ export class HashIndex {
       }
     }
   }
-}
-
-/** Room for `count` hashes at an address that can be read word by word. */
-export function hashBuffer(count: number): Buffer {
-  return Buffer.allocUnsafeSlow(count * HASH_BYTES);
 }
