@@ -192,7 +192,9 @@ export class Model {
     if (cursor === undefined || cursor.worker !== worker || !this.leased(cursor)) return null;
     const start = cursor.committed;
     const end = cursor.batchEnd!;
-    const effective = (item: ModelAck): boolean => item.offset > start && item.offset <= end;
+    // The batch begins with the first delivered message; a hole that retention left before it is done.
+    const head = Math.max(start + 1, cursor.attemptOffset ?? 0);
+    const effective = (item: ModelAck): boolean => item.offset >= head && item.offset <= end;
     const verdicts = items.map((item): ExpectedVerdict => {
       if (effective(item)) return { success: true, noop: false };
       if (item.offset > end) return { success: false, noop: false };

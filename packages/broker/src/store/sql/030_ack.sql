@@ -165,6 +165,8 @@ DECLARE
   dead_on   boolean[];
   attempts  bigint[];
   counts    int[];
+  -- The lowest offset that counts as not done.
+  floors    bigint[];
   now_at    timestamptz;
   -- Where the hashes of a group may lie; NULL bounds keep it out of the common resolution.
   lows      bigint[];
@@ -253,12 +255,15 @@ BEGIN
     IF conflate[k] AND ends[k] IS NOT NULL THEN
       conflateds[g] := 0;
     END IF;
+    -- A batch begins at its first delivered message. Between the cursor and that one may lie what retention took before
+    -- the claim: nobody has it, and an id of it that was pushed again later means the message that was delivered.
+    floors[k] := greatest(cursors[k] + 1, CASE WHEN ends[k] IS NOT NULL THEN attempts[k] END);
     by_hash := false;
     FOR i IN first_[g]..last_[g] LOOP
       off := p_offsets[i];
       IF off < 0 THEN
         by_hash := true;
-      ELSIF off <= cursors[k] THEN
+      ELSIF off < floors[k] THEN
         item_offsets[i] := -1;
         item_below[i] := true;
       ELSIF off > coalesce(ends[k], lasts[k]) THEN
@@ -266,7 +271,7 @@ BEGIN
       END IF;
     END LOOP;
     IF by_hash THEN
-      lows[g] := greatest(cursors[k] + 1, txns[k]);
+      lows[g] := greatest(floors[k], txns[k]);
       highs[g] := ends[k];
       bounded := bounded OR ends[k] IS NOT NULL;
     END IF;
@@ -331,7 +336,7 @@ BEGIN
         open_ := open_ OR (p_offsets[i] < 0 AND item_offsets[i] < 0);
       END LOOP;
       IF open_ THEN
-        below_ := queen.log_ack_below(p_partitions[g], c,
+        below_ := queen.log_ack_below(p_partitions[g], floors[k] - 1,
           substring(p_hashes FROM (a - 1) * 16 + 1 FOR (b - a + 1) * 16),
           array(SELECT u.off < 0 AND u.got < 0
                   FROM unnest(p_offsets[a:b], item_offsets[a:b]) WITH ORDINALITY AS u (off, got, n) ORDER BY u.n));
