@@ -278,7 +278,7 @@ class Model {
       e.state = 'idle';
     } else if (verdict === 'leased') {
       if (e.freed) this.ready(id);
-      else Object.assign(e, { state: 'leased', due: now + Math.min(ms + 300, 1000) });
+      else lease();
     } else if (verdict === 'skipped') {
       if (e.freed) this.ready(id);
       else Object.assign(e, { state: 'skipped', due: now + 250 });

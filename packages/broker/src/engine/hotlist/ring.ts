@@ -249,7 +249,7 @@ export class Ring {
     const slot = this.#land(id);
     if (slot === NIL) return;
     if (((this.#state[slot] as number) & RELEASED) !== 0) this.#enqueue(slot);
-    else this.#park(slot, LEASED, now + Math.min(forMs + LEASE_MARGIN_MS, PARK_MAX_MS));
+    else this.#park(slot, LEASED, now + this.#leaseDelay(slot, forMs));
   }
 
   /** Something is there, not to be seen for another `forMs`. `position`: see the claim. */

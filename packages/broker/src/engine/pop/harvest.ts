@@ -70,13 +70,17 @@ export class Harvest {
 
   /** Rounds until the budget is spent. `sure`: see {@link Source.draw}. */
   async gather(sure: boolean): Promise<void> {
+    // A round that found only leased or empty candidates is followed by a larger one: behind a hundred partitions
+    // that others hold there may be a free one.
+    let fruitless = 0;
     for (let round = 0; this.#room() > 0 && !this.#source.stale; round++) {
       if (this.#signal?.aborted === true) return;
-      const k = Math.min(DRAW_MAX, Math.max(DRAW_MIN, 2 * this.#room()));
-      const doubtful = sure && round === 0;
-      const { ids, queues } = await this.#source.draw(k, this.#batch, doubtful);
+      const k = Math.min(DRAW_MAX, Math.max(DRAW_MIN, 2 * this.#room()) * 2 ** Math.min(fruitless, 5));
+      const { ids, queues } = await this.#source.draw(k, this.#batch, sure && round === 0);
       if (ids.length === 0) return;
+      const before = this.claimed.length;
       await this.#round(ids, queues);
+      fruitless = this.claimed.length > before ? 0 : fruitless + 1;
     }
   }
 

@@ -42,13 +42,22 @@ export interface Wish {
 
 interface Seat {
   readonly wish: Wish;
+  readonly deadline: number;
+  /** Looks taken so far. */
+  looks: number;
+  /** When the next look is due. */
+  due: number;
   leave(outcome: Outcome): void;
 }
+
+/** Looks share a timer when they fall into the same slice of time: a thousand parked pops are not a thousand timers. */
+const LOOK_GRID_MS = 25;
 
 export class Parking {
   readonly #clock: Clock;
   readonly #settings: ParkingSettings;
   readonly #seats = new Map<string, Map<string, Set<Seat>>>();
+  readonly #looks = new Map<number, { timer: Timer; seats: Set<Seat> }>();
   readonly #signalled = new Set<string>();
   #tick: Timer | null = null;
   #parked = 0;
@@ -72,29 +81,21 @@ export class Parking {
     if (deadline <= this.#clock.now()) return Promise.resolve('timeout');
     if (wish.wants()) return Promise.resolve('woken');
     return new Promise((resolve) => {
-      let timer: Timer | null = null;
       const onAbort = () => seat.leave('aborted');
       const seat: Seat = {
         wish,
+        deadline,
+        looks: 0,
+        due: 0,
         leave: (outcome) => {
-          timer?.cancel();
           signal?.removeEventListener('abort', onAbort);
           this.#remove(seat);
           resolve(outcome);
         },
       };
-      const look = (round: number) => {
-        const left = deadline - this.#clock.now();
-        const wait = Math.min(this.#backOff(round), left);
-        timer = this.#clock.after(wait, () => {
-          if (wish.wants()) seat.leave('woken');
-          else if (deadline <= this.#clock.now()) seat.leave('timeout');
-          else look(round + 1);
-        });
-      };
       signal?.addEventListener('abort', onAbort, { once: true });
       this.#add(seat);
-      look(0);
+      this.#planLook(seat);
     });
   }
 
@@ -145,6 +146,31 @@ export class Parking {
     }
   }
 
+  #planLook(seat: Seat): void {
+    const now = this.#clock.now();
+    const wanted = now + this.#backOff(seat.looks++);
+    seat.due = Math.min(Math.ceil(wanted / LOOK_GRID_MS) * LOOK_GRID_MS, seat.deadline);
+    const present = this.#looks.get(seat.due);
+    if (present !== undefined) {
+      present.seats.add(seat);
+      return;
+    }
+    const { due } = seat;
+    const timer = this.#clock.after(Math.max(0, due - now), () => this.#look(due));
+    this.#looks.set(due, { timer, seats: new Set([seat]) });
+  }
+
+  #look(due: number): void {
+    const look = this.#looks.get(due);
+    this.#looks.delete(due);
+    const now = this.#clock.now();
+    for (const seat of look?.seats ?? []) {
+      if (seat.wish.wants()) seat.leave('woken');
+      else if (seat.deadline <= now) seat.leave('timeout');
+      else this.#planLook(seat);
+    }
+  }
+
   #backOff(round: number): number {
     const { initialMs, threshold, multiplier, maxMs } = this.#settings;
     return Math.min(maxMs, initialMs * multiplier ** Math.max(0, round - threshold + 1));
@@ -168,6 +194,11 @@ export class Parking {
 
   #remove(seat: Seat): void {
     this.#parked--;
+    const look = this.#looks.get(seat.due);
+    if (look?.seats.delete(seat) === true && look.seats.size === 0) {
+      look.timer.cancel();
+      this.#looks.delete(seat.due);
+    }
     for (const key of seat.wish.keys) {
       const groups = this.#seats.get(key);
       const seats = groups?.get(seat.wish.group);
