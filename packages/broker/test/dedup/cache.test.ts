@@ -61,13 +61,17 @@ test('a partition that is known to be empty is complete without a question', asy
   cache.committed(P, 0, hashesOf([1, 2]), 0);
   assert.equal(cache.vouch(P, W, hashesOf([3])), 1);
   assert.equal(source.opened, 0);
+  // One that is known not to be empty is read.
+  source.rows.set(9, rowsOf(3));
+  await cache.prepare(9, W, 2);
+  assert.equal(cache.vouch(9, W, hashesOf([100])), 2);
   // The knowledge was stale: offsets 0..4 are another broker's.
   await cache.prepare(8, W, -1);
   cache.committed(8, 5, hashesOf([1, 2]), 0);
   assert.equal(cache.vouch(8, W, hashesOf([3])), -1);
   source.rows.set(8, rowsOf(7));
   await cache.prepare(8, W, -1);
-  assert.equal(source.opened, 1);
+  assert.equal(source.opened, 2);
   assert.equal(cache.vouch(8, W, hashesOf([100])), 6);
 });
 
@@ -273,6 +277,21 @@ test('a commit in the answer, reported after the landing, is recognised', async 
   assert.equal(cache.vouch(P, W, hashesOf([500])), 9);
   cache.committed(P, 8, hashesOf([8, 99]), 0);
   assert.equal(cache.vouch(P, W, hashesOf([500])), -1);
+});
+
+test('a hydration that is forgotten between two pages does not land', async () => {
+  const { cache, source } = bench();
+  source.pageRows = 3;
+  source.rows.set(P, rowsOf(100, 10));
+  const next = source.next.bind(source);
+  source.next = (...args) => {
+    cache.forget(P);
+    return next(...args);
+  };
+  await cache.prepare(P, W);
+  await settle();
+  assert.equal(cache.stats().residentPartitions, 0);
+  assert.equal(cache.stats().bytes, 0);
 });
 
 test('more commits during a hydration than are noted cost a gap, not a wrong vouch', async () => {

@@ -34,8 +34,33 @@ const TRANSACTION_ID = 2;
 const PAYLOAD = 3;
 const DEFAULT_PARTITION = 'Default';
 
+/** After so many bytes a large body gives way to others: some milliseconds of work. */
+export const TURN_BYTES = 1024 * 1024;
+
 /** Throws BodyFault for a body that must be refused as a whole; nothing of it may be written then. */
 export function parsePushBody(body: Buffer): PushBody {
+  const parsing = parse(body);
+  for (;;) {
+    const { done, value } = parsing.next();
+    if (done) return value;
+  }
+}
+
+/**
+ * The same for a large body: awaits `turn` (which lets the event loop run) between two items whenever another
+ * {@link TURN_BYTES} have been read. The bytes must not change meanwhile.
+ */
+export async function parsePushBodyInTurns(body: Buffer, turn: () => Promise<void>): Promise<PushBody> {
+  const parsing = parse(body);
+  for (;;) {
+    const { done, value } = parsing.next();
+    if (done) return value;
+    await turn();
+  }
+}
+
+/** Yields where it may be interrupted. */
+function* parse(body: Buffer): Generator<undefined, PushBody> {
   if (body.length === 0) throw new BodyFault('', 'the body is empty, {"items":[…]} is expected');
   const reader = new JsonReader(body);
   if (reader.kind() !== 'object') {
@@ -46,7 +71,7 @@ export function parsePushBody(body: Buffer): PushBody {
   let items: ItemList | null = null;
   for (let key = reader.firstKey(BODY_KEYS); key !== KEYS_END; key = reader.nextKey(BODY_KEYS)) {
     if (key < 0) reader.skip();
-    else items = readItems(reader);
+    else items = yield* readItems(reader);
   }
   reader.end();
   if (items === null) throw new BodyFault('items', 'items is missing');
@@ -60,7 +85,7 @@ interface ItemList {
   fault: BodyFault | null;
 }
 
-function readItems(reader: JsonReader): ItemList {
+function* readItems(reader: JsonReader): Generator<undefined, ItemList> {
   const kind = reader.kind();
   if (kind !== 'array') {
     reader.skip();
@@ -69,7 +94,12 @@ function readItems(reader: JsonReader): ItemList {
   const items: ItemList = { list: [], fault: null };
   let previous: PushBodyItem | null = null;
   let index = 0;
+  let turnAt = reader.at + TURN_BYTES;
   for (let more = reader.firstElement(); more; more = reader.nextElement()) {
+    if (reader.at >= turnAt) {
+      turnAt = reader.at + TURN_BYTES;
+      yield;
+    }
     const item = readItem(reader, index++, previous);
     if (items.fault !== null) continue;
     if (item instanceof BodyFault) items.fault = item;

@@ -2,7 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { BodyFault } from '../../../src/log/json/fault.ts';
-import { type PushBodyItem, parsePushBody } from '../../../src/log/json/push_body.ts';
+import {
+  type PushBodyItem,
+  parsePushBody,
+  parsePushBodyInTurns,
+  TURN_BYTES,
+} from '../../../src/log/json/push_body.ts';
 import { nameFault, requiredNameFault, transactionIdFault } from '../../../src/log/names.ts';
 import { escapeSome, space, stringText, valueText } from './json_arbitrary.ts';
 
@@ -277,4 +282,20 @@ test('payload spans are the written text', () => {
     }),
     { numRuns: 500 },
   );
+});
+
+test('a large body is read in turns, with the same result', async () => {
+  const item = (i: number): string => `{"queue":"q","transactionId":"t${i}","payload":"${'x'.repeat(1000)}"}`;
+  const body = Buffer.from(`{"items":[${Array.from({ length: 5000 }, (_, i) => item(i)).join(',')}]}`);
+  let turns = 0;
+  const parsed = await parsePushBodyInTurns(body, async () => {
+    turns++;
+    // Another body in between: nothing of the reading may be shared.
+    assert.equal(parse('{"items":[{"queue":"other","payload":[[[1]]]}]}').length, 1);
+  });
+  assert.equal(turns, Math.floor(body.length / TURN_BYTES));
+  assert.deepEqual(parsed, parsePushBody(body));
+  const turn = async (): Promise<void> => {};
+  await assert.rejects(parsePushBodyInTurns(body.subarray(0, -1), turn), BodyFault);
+  await assert.rejects(parsePushBodyInTurns(Buffer.alloc(0), turn), BodyFault);
 });
