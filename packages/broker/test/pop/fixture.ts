@@ -1,6 +1,5 @@
 import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.ts';
 import { systemClock } from '../../src/engine/clock.ts';
-import { Delivery, type DeliverySettings } from '../../src/engine/pop/delivery.ts';
 import { DEFAULT_TENANT, type PopAnswer, type PopRequest, QUEUE_MODE_GROUP } from '../../src/engine/types.ts';
 import { hashTransactionIds } from '../../src/log/hash.ts';
 import { packSegment } from '../../src/log/segment.ts';
@@ -9,6 +8,7 @@ import type { Database } from '../../src/store/database.ts';
 import { statement } from '../../src/store/database.ts';
 import { type StoreLog, silentLog } from '../../src/store/log.ts';
 import { append, provision, VERDICT } from '../../src/store/push.ts';
+import { Delivery, type DeliverySettings } from './delivery.ts';
 
 export const TENANT = DEFAULT_TENANT;
 

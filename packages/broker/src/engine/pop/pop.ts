@@ -112,6 +112,7 @@ export class PopPath {
   forgetGroup(tenant: string, group: string): void {
     this.#pins.clear();
     this.#scopes.forgetGroup(tenant, group);
+    this.#deps.wake.stirGroup(group);
   }
 
   /** A queue was deleted, or another one bears its name. */

@@ -207,11 +207,15 @@ export class Wake implements Announcer {
     this.#stirAll();
   }
 
-  /** Cursors of a group on the queue were moved by hand. */
-  stirQueue(tenant: string, queue: string): void {
-    const key = queueKey(tenant, queue);
-    for (const watch of this.#watches.get(key) ?? []) watch.stir();
-    this.signal(key);
+  /** Cursors of a group were moved by hand: whoever waits for one of its partitions looks again. */
+  stirGroup(group: string): void {
+    for (const [key, watches] of this.#watches) {
+      for (const watch of watches) {
+        if (watch.group !== group) continue;
+        watch.stir();
+        this.signal(key);
+      }
+    }
   }
 
   #stirAll(): void {

@@ -1,19 +1,17 @@
-/**
- * The delivering side of a broker, wired together: pops, the hot list behind them, and the waker that feeds both. The
- * composition of the engine makes one, gives its `announcer` to whoever writes, and starts and stops it.
- */
-import type { Database } from '../../store/database.ts';
-import type { StoreLog } from '../../store/log.ts';
-import type { Lane } from '../admission/admission.ts';
-import type { Clock } from '../clock.ts';
-import { HotList } from '../hotlist/hotlist.ts';
-import { Reseed } from '../hotlist/reseed.ts';
-import type { PopAnswer, PopRequest } from '../types.ts';
-import type { Announcer } from '../wake/announcer.ts';
-import type { ParkingSettings } from '../wake/parking.ts';
-import { Wake } from '../wake/wake.ts';
-import { type PopDeps, PopPath } from './pop.ts';
-import { POP_DEFAULTS, type PopSettings } from './settings.ts';
+/** The delivering side of a broker, wired together as the engine does it, without the other paths. */
+
+import type { Lane } from '../../src/engine/admission/admission.ts';
+import type { Clock } from '../../src/engine/clock.ts';
+import { HotList } from '../../src/engine/hotlist/hotlist.ts';
+import { Reseed } from '../../src/engine/hotlist/reseed.ts';
+import { type PopDeps, PopPath } from '../../src/engine/pop/pop.ts';
+import { POP_DEFAULTS, type PopSettings } from '../../src/engine/pop/settings.ts';
+import type { PopAnswer, PopRequest } from '../../src/engine/types.ts';
+import type { Announcer } from '../../src/engine/wake/announcer.ts';
+import type { ParkingSettings } from '../../src/engine/wake/parking.ts';
+import { Wake } from '../../src/engine/wake/wake.ts';
+import type { Database } from '../../src/store/database.ts';
+import type { StoreLog } from '../../src/store/log.ts';
 
 export interface DeliverySettings {
   pop: Partial<PopSettings>;
@@ -84,10 +82,7 @@ export class Delivery {
       },
       log,
       databaseNow: () => this.wake.time.now(),
-      onRepair: (repair) => {
-        this.path.forgetGroup(repair.tenant, repair.group);
-        this.wake.stirQueue(repair.tenant, repair.queue);
-      },
+      onRepair: (repair) => this.path.forgetGroup(repair.tenant, repair.group),
     });
     this.path = new PopPath({
       run,
