@@ -25,7 +25,7 @@ export interface StatusOptions {
 
 const ENGINE = 'segments';
 /** A database that needs longer for one round trip is not there. */
-const HEALTH_TIMEOUT_MS = 5_000;
+const HEALTH_TIMEOUT_MS = 3_000;
 const open = { level: 'public' } as const;
 
 export function statusRoutes(app: App, options: StatusOptions): void {
