@@ -15,7 +15,7 @@ import type { EmbeddedLog } from './failure.ts';
 const CLEAN_STOP_MS = 30_000;
 const PROGRAMS = new Set(['postgres', 'initdb']);
 
-interface LeftOver {
+export interface LeftOver {
   pid: number;
   parent: number;
 }
@@ -56,7 +56,8 @@ export async function killLeftOvers(cluster: string): Promise<void> {
   await gone(cluster, 5_000);
 }
 
-function processesIn(cluster: string): LeftOver[] {
+/** Every process of PostgreSQL that runs in this database directory. */
+export function processesIn(cluster: string): LeftOver[] {
   const at = statSync(cluster, { throwIfNoEntry: false, bigint: true });
   if (at === undefined) return [];
   const found: LeftOver[] = [];

@@ -1,0 +1,116 @@
+/** A broker that is started again whenever it ends, on the same port, as systemd or an orchestrator would do it. */
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type BrokerOptions, type BrokerProcess, spawnBroker } from '../kit/broker.ts';
+import { atEnd, type Cleanup } from '../kit/cleanup.ts';
+
+export interface SupervisedOptions extends BrokerOptions {
+  name: string;
+}
+
+export class SupervisedBroker {
+  readonly name: string;
+  readonly port: number;
+  readonly url: string;
+  /** Ends that nobody here brought about: a broker has to live through everything but a kill. */
+  readonly unexpected: string[] = [];
+  starts = 0;
+  readonly #options: SupervisedOptions;
+  readonly #t: Cleanup;
+  #broker: BrokerProcess | null = null;
+  #expected = false;
+  #stopped = false;
+  #up: Promise<void> = Promise.resolve();
+
+  static async start(options: SupervisedOptions, t: Cleanup): Promise<SupervisedBroker> {
+    const broker = new SupervisedBroker(options, t, await freePort());
+    atEnd(t, () => broker.halt());
+    broker.#spawn();
+    await broker.up();
+    return broker;
+  }
+
+  private constructor(options: SupervisedOptions, t: Cleanup, port: number) {
+    this.#options = options;
+    this.#t = t;
+    this.name = options.name;
+    this.port = port;
+    this.url = `http://127.0.0.1:${port}`;
+  }
+
+  get pid(): number {
+    return this.#broker?.pid ?? -1;
+  }
+
+  get process(): BrokerProcess {
+    return this.#broker!;
+  }
+
+  /** Settles when the process of this moment listens; rejects when it ended before that. */
+  up(): Promise<void> {
+    return this.#up;
+  }
+
+  /** Settles when a broker listens that nobody kills meanwhile. */
+  async settled(): Promise<void> {
+    for (;;) {
+      const before = this.starts;
+      await this.#up.catch(() => {});
+      if (before === this.starts && (await this.#up.then(() => true).catch(() => false))) return;
+      // It ended while it started: the next one is spawned when the end is noticed.
+      await this.#broker!.ended;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  /** Ends it by a signal; the next one comes up by itself. Settles when it has ended. */
+  async kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+    const broker = this.#broker!;
+    this.#expected = true;
+    await broker.kill(signal);
+  }
+
+  /** Ends it for good. */
+  async halt(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+    this.#stopped = true;
+    this.#expected = true;
+    await this.#broker?.kill(signal);
+  }
+
+  #spawn(): void {
+    const { name: _, ...options } = this.#options;
+    this.#expected = false;
+    this.starts++;
+    const broker = spawnBroker(
+      { ...options, env: { NODE_COMPILE_CACHE: COMPILED, ...options.env, PORT: String(this.port) } },
+      this.#t,
+    );
+    this.#broker = broker;
+    this.#up = broker.logged(/listening on http/, 120_000).then(() => {});
+    this.#up.catch(() => {});
+    void broker.ended.then(({ code, signal, logs }) => {
+      if (!this.#expected)
+        this.unexpected.push(`${this.name} ended (${signal ?? code}):\n${logs.slice(-4000)}`);
+      if (!this.#stopped) this.#spawn();
+    });
+  }
+}
+
+/** Starting costs most of its time for reading the sources; a fault test starts dozens of brokers. */
+const COMPILED = join(tmpdir(), 'queen-compile-cache');
+
+/** A port that was free a moment ago. */
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => {
+        if (address === null || typeof address === 'string') reject(new Error('no port'));
+        else resolve(address.port);
+      });
+    });
+  });
+}
