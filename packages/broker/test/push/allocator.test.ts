@@ -180,6 +180,35 @@ test('the probe looks exactly above what was vouched', async (t) => {
   assert.equal(await hits(['x'], { verifiedUpto: -1 }), VERDICT.stored);
 });
 
+test('few and many hashes against short and long rows; bytes that straddle two hashes are no match', async (t) => {
+  const rig = await Rig.open(t);
+  const [a] = (await lanes(rig, 60, 'a')) as [number];
+  const many = Array.from({ length: 1_000 }, (_, i) => `m${i}`);
+  const short = hashTransactionIds(['x', 'y']);
+  await one(rig, await segment(a, ['x', 'y']));
+  await one(rig, await segment(a, many));
+  const offsets = async (hashes: Buffer) => {
+    const count = hashes.length / 16;
+    const verdict = await one(rig, await segment(a, Array(count).fill('-'), { hashes }));
+    return verdict.verdict === VERDICT.duplicates ? verdict.duplicates.map((d) => d.offset) : verdict.verdict;
+  };
+  const straddling = short.subarray(8, 24);
+  assert.deepEqual(await offsets(Buffer.concat([straddling, hashTransactionIds(['m7', 'y'])])), [9, 1]);
+  assert.deepEqual(
+    await offsets(hashTransactionIds(many.slice(100, 108))),
+    many.slice(102, 110).map((_, i) => 102 + i),
+  );
+  assert.deepEqual(
+    await offsets(hashTransactionIds(many)),
+    many.map((_, i) => 2 + i),
+  );
+  assert.deepEqual(
+    await offsets(hashTransactionIds([...many.slice(0, 9), 'n'])),
+    many.slice(0, 9).map((_, i) => 2 + i),
+  );
+  assert.equal(await offsets(straddling), VERDICT.stored);
+});
+
 test('a segment that was built without a window is not stored under one', async (t) => {
   const rig = await Rig.open(t);
   const [a] = (await lanes(rig, 60, 'a')) as [number];

@@ -121,6 +121,7 @@ class Model {
 
 suite('verdicts against a model', () => {
   let rig: Rig;
+  let seen = { vouched: 0, suppressed: 0, gaps: 0 };
   before(async () => {
     const database = await freshDatabase({ after: () => {} });
     rig = new Rig(database, await database.open());
@@ -147,6 +148,11 @@ suite('verdicts against a model', () => {
         model.window = op.seconds;
         await rig.window(op.seconds);
       } else await shorten(model, op);
+    }
+    for (const one of caches ?? []) {
+      seen.vouched += one.stats().vouchedTotal;
+      seen.suppressed += one.stats().suppressionsTotal;
+      seen.gaps += one.stats().gapsTotal;
     }
     const { messages } = await assertLogInvariants(rig.db);
     const stored = [...messages.values()].flat().map((m) => m.id);
@@ -190,10 +196,17 @@ suite('verdicts against a model', () => {
   ];
   for (const [name, dedups] of configurations) {
     test(name, async () => {
+      seen = { vouched: 0, suppressed: 0, gaps: 0 };
       await fc.assert(
         fc.asyncProperty(fc.array(operation, { minLength: 5, maxLength: 30 }), (ops) => run(ops, dedups)),
         { numRuns: RUNS },
       );
+      // Each run has been what its name says.
+      const { vouched, suppressed, gaps } = seen;
+      if (name === 'without') assert.deepEqual(seen, { vouched: 0, suppressed: 0, gaps: 0 });
+      else if (name === 'with the cache')
+        assert.ok(vouched > 0 && gaps > 0 && suppressed === 0, JSON.stringify(seen));
+      else assert.ok(suppressed > 0, JSON.stringify(seen));
     });
   }
 
