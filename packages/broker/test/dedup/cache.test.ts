@@ -339,6 +339,9 @@ test('expiry drops what is wholly before the window, judged by the newest create
   for (let second = 0; second < 300; second++) {
     cache.committed(P, base, hashesOf(range(base, 200)), second * SECOND);
     base += 200;
+    // The oldest that is still inside, however the blocks happen to be cut.
+    const oldest = Math.max(0, second - 60) * 200;
+    assert.equal(cache.vouch(P, W, hashesOf([oldest])), -1, `second ${second}`);
   }
   const { hashes } = cache.stats();
   // 61 seconds at 200 a second, and at most a block more at each end.
@@ -349,6 +352,27 @@ test('expiry drops what is wholly before the window, judged by the newest create
   clock.advance(3_600_000);
   assert.equal(cache.vouch(P, W, hashesOf([base - 1])), -1);
   assert.equal(source.opened, 0);
+});
+
+test('every hash is known at once, at each fill of the buffer, the blocks and the filters', async () => {
+  const { cache } = bench();
+  await cache.prepare(P, W, -1);
+  let base = 0;
+  // Around the first filter, the first block, and the second generation of filters.
+  for (const edge of [32, 4096, 8192, 4096 + 32_768]) {
+    const bulk = range(base, edge - 5 - base);
+    cache.committed(P, base, hashesOf(bulk), 0);
+    base += bulk.length;
+    for (let i = 0; i < 10; i++) {
+      assert.equal(cache.vouch(P, W, hashesOf([base])), base - 1);
+      cache.committed(P, base, hashesOf([base]), 0);
+      assert.equal(cache.vouch(P, W, hashesOf([base])), -1, `hash ${base}`);
+      base++;
+    }
+    for (let id = base - 40; id < base; id++) {
+      if (id >= 0) assert.equal(cache.vouch(P, W, hashesOf([id])), -1, `hash ${id}`);
+    }
+  }
 });
 
 test('the gate: admitted below 90 % of the cap, suppressed above, asked again after 30 seconds', async () => {
