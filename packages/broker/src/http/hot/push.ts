@@ -1,7 +1,8 @@
 /** POST /api/v1/push. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { PushItem, PushResult } from '../../engine/types.ts';
-import { parsePushBody } from '../../log/json/push_body.ts';
+import { parsePushBody, parsePushBodyInTurns, TURN_BYTES } from '../../log/json/push_body.ts';
 import { answerJson } from '../answer.ts';
 import type { Wording } from '../errors.ts';
 import type { HotContext } from './context.ts';
@@ -16,7 +17,10 @@ export async function push(
   const identity = await context.identify(request, 'write-only');
   const body = await context.bodies.receive(request, { lane: 'push' });
   try {
-    const { items } = parsePushBody(body.bytes);
+    const { bytes } = body;
+    // A body of megabytes gives way to other requests while it is read.
+    const large = bytes.length > TURN_BYTES;
+    const { items } = large ? await parsePushBodyInTurns(bytes, () => turn()) : parsePushBody(bytes);
     const { tenant, sub } = identity;
     const results = items.length === 0 ? [] : await context.broker.push({ tenant, items, producerSub: sub });
     count(context, items, results);
