@@ -6,6 +6,7 @@
  * the verdict of the items concerned, never an exception, and the lease that they leave behind brings the messages
  * back.
  */
+import { buggify } from '../../observability/buggify.ts';
 import {
   type AckGroupArgs,
   type AckGroupRow,
@@ -211,8 +212,10 @@ export class AckPath {
     return row!;
   }
 
-  #flush(groups: AckGroupArgs[]): Promise<AckGroupRow[]> {
-    return this.#run((db) => logAck(db, groups, CAUTION.strict));
+  async #flush(groups: AckGroupArgs[]): Promise<AckGroupRow[]> {
+    const rows = await this.#run((db) => logAck(db, groups, CAUTION.strict));
+    buggify('ack.decided');
+    return rows;
   }
 
   async #decide(groups: readonly AckGroup[], verdicts: AckVerdict[]): Promise<void> {
@@ -226,6 +229,7 @@ export class AckPath {
         },
         unreadable: (group, error) => this.#unreadable(group, error, verdicts),
       });
+      buggify('ack.decided');
     } catch (error) {
       this.#fail(groups, error, verdicts);
       return;
@@ -242,6 +246,7 @@ export class AckPath {
     const { partitionId } = decision.group;
     try {
       const row = await handOff(this.#run, decision);
+      buggify('ack.handed_off');
       if (row.outcome === OUTCOME.decided) this.#counters.deadLettered++;
       return { row };
     } catch (error) {

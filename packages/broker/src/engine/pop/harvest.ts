@@ -6,6 +6,7 @@
  * What was claimed and is not delivered after all is taken back at once: a batch that cannot be read, and everything when
  * the client has gone.
  */
+import { buggify } from '../../observability/buggify.ts';
 import type { Queryable } from '../../store/database.ts';
 import { StoreError } from '../../store/errors.ts';
 import type { StoreLog } from '../../store/log.ts';
@@ -155,7 +156,7 @@ export class Harvest {
     const room = this.#room();
     this.#deps.counters.claimCalls++;
     try {
-      return await this.#deps.run((db) =>
+      const rows = await this.#deps.run((db) =>
         claim(db, {
           group,
           candidates,
@@ -169,6 +170,8 @@ export class Harvest {
           windowBatch,
         }),
       );
+      buggify('pop.claimed');
+      return rows;
     } catch (error) {
       if (worker !== null && error instanceof StoreError && error.kind === 'in_doubt') {
         this.#freeUnheard(candidates, worker);

@@ -13,6 +13,7 @@
  * Database calls go through admission one by one, never one inside another. Nothing here rejects, and every draft lands
  * exactly once, whatever happens: a lane that stayed in flight would never send again.
  */
+import { buggify } from '../../observability/buggify.ts';
 import type { Queryable } from '../../store/database.ts';
 import { type Append, type AppendVerdict, append, type Duplicate, VERDICT } from '../../store/push.ts';
 import { EngineError, refused } from '../errors.ts';
@@ -161,6 +162,7 @@ export class Flusher {
         this.#deps.db,
         built.map((b) => b.segment),
       );
+      buggify('push.stored');
       built.forEach(({ draft }, i) => {
         outcomes.push({ draft, error: null, verdict: verdicts[i]! });
       });

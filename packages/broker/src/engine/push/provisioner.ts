@@ -3,6 +3,7 @@
  * the event loop go together, a bounded number a transaction: fifty thousand new lanes are some hundred short
  * transactions, not fifty thousand, and none is long enough for others to pile up behind it.
  */
+import { buggify } from '../../observability/buggify.ts';
 import type { Queryable } from '../../store/database.ts';
 import { StoreError } from '../../store/errors.ts';
 import { type Place, provision } from '../../store/push.ts';
@@ -63,6 +64,7 @@ export class Provisioner {
   async #provision(tenant: string, batch: readonly Request[]): Promise<void> {
     try {
       const places = await this.#run((db) => provision(db, tenant, batch));
+      buggify('push.provisioned');
       batch.forEach((request, i) => {
         request.resolve(places[i]!);
       });

@@ -1,0 +1,23 @@
+/**
+ * Moments at which a test may let things go wrong: between a commit and the answer to it, where an accident
+ * happens once in a long life and has to be right all the same. In production nothing is here: without a hook, which
+ * only something loaded before the broker can leave behind, a point is a call of an empty function.
+ */
+export type FaultPoint =
+  /** Partitions exist, nothing is in them yet. */
+  | 'push.provisioned'
+  /** A bundle is decided and what was new of it committed; nobody has been told. */
+  | 'push.stored'
+  /** Leases (or commits at delivery) are in the database; the messages have not left. */
+  | 'pop.claimed'
+  /** Cursors have moved; the dead letters that were asked for are still to be handed off. */
+  | 'ack.decided'
+  /** A dead letter is in its table. */
+  | 'ack.handed_off';
+
+export type FaultHook = (point: FaultPoint) => void;
+
+const FAULT_HOOK = Symbol.for('queen.fault-hook');
+const hook = (globalThis as Record<symbol, unknown>)[FAULT_HOOK] as FaultHook | undefined;
+
+export const buggify: FaultHook = hook ?? (() => {});
