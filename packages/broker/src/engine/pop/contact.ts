@@ -4,12 +4,15 @@
  * that was deleted and made anew is found out by the first candidate.
  */
 import type { Queryable } from '../../store/database.ts';
+import { StoreError } from '../../store/errors.ts';
 import { type Registration, register, SINCE_CREATION, type Start } from '../../store/pop.ts';
 import type { Clock } from '../clock.ts';
 import { type GroupRing, type HotList, queueKey } from '../hotlist/hotlist.ts';
 import { QUEUE_MODE_GROUP } from '../types.ts';
 import type { DatabaseTime } from '../wake/database_time.ts';
 import type { RingSupply } from './ring_source.ts';
+
+const FOREIGN_KEY = '23503';
 
 export interface ContactDeps {
   hotlist: HotList;
@@ -80,7 +83,12 @@ export class Contact {
     const present = hotlist.takePresent(tenant, queue, group);
     const from: Start = present && start.mode === 'new' ? { mode: 'new', fromMicros: SINCE_CREATION } : start;
     const askedAt = clock.now();
-    const registration = await run((db) => register(db, tenant, queue, group, from, conflate));
+    const ask = () => run((db) => register(db, tenant, queue, group, from, conflate));
+    const registration = await ask().catch((error: unknown) => {
+      // A partition was cleaned up while it was being seeded.
+      if (error instanceof StoreError && error.sqlState === FOREIGN_KEY) return ask();
+      throw error;
+    });
     time.observe(registration.nowMicros, askedAt);
     return registration;
   }

@@ -138,7 +138,7 @@ BEGIN
     queue_id := queen.log_pop_queue(p_tenant, p_queue);
     SELECT queen.micros(q.created_at), q.min_pop_wait_time, q.namespace, q.task
       INTO created_at, min_pop_wait, namespace, task
-      FROM queen.queues q WHERE q.id = queue_id FOR KEY SHARE;
+      FROM queen.queues q WHERE q.id = queue_id;
     CONTINUE WHEN NOT FOUND;
     IF p_group = '__QUEUE_MODE__' THEN
       RETURN;
@@ -149,6 +149,8 @@ BEGIN
     IF FOUND THEN
       RETURN;
     END IF;
+    PERFORM FROM queen.queues q WHERE q.id = queue_id FOR KEY SHARE;
+    CONTINUE WHEN NOT FOUND;
     v_at := CASE WHEN p_mode = 'all' THEN timestamptz 'epoch'
                  WHEN p_from = -1 THEN LEAST(queen.from_micros(created_at), v_now)
                  WHEN p_from IS NOT NULL THEN queen.from_micros(p_from) ELSE v_now END;
@@ -226,8 +228,6 @@ DECLARE
 BEGIN
   FOR attempt IN 1..5 LOOP
     queue_id := queen.log_pop_queue(p_tenant, p_queue);
-    PERFORM FROM queen.queues q WHERE q.id = queue_id FOR KEY SHARE;
-    CONTINUE WHEN NOT FOUND;
     conflation := FALSE;
     SELECT p.id INTO partition_id FROM queen.log_partitions p
      WHERE p.queue_id = log_pop_pin.queue_id AND p.name = p_partition;
@@ -241,6 +241,8 @@ BEGIN
     IF NOT FOUND THEN
       conflation := FALSE;
       IF partition_id IS NULL THEN
+        PERFORM FROM queen.queues q WHERE q.id = queue_id FOR KEY SHARE;
+        CONTINUE WHEN NOT FOUND;
         INSERT INTO queen.consumer_groups_metadata
           (tenant_id, consumer_group, queue_id, partition_name, subscription_mode, subscription_timestamp, created_at)
           VALUES (p_tenant, p_group, queue_id, p_partition, p_mode,
