@@ -104,3 +104,25 @@ test('pops never wait for a row lock', async (t) => {
     'the skipped one comes back by itself',
   );
 });
+
+test('as many pops as partitions at once get one each, without waiting', async (t) => {
+  const rig = await setup(t);
+  const broker = await rig.broker();
+  await broker.pop();
+  for (let round = 0; round < 5; round++) {
+    for (let p = 0; p < 8; p++) await rig.push('q', `p${p}`, ['a'.repeat(round + 1)], [broker]);
+    const answers = await Promise.all(range(8).map(() => broker.pop({ autoAck: true })));
+    assert.deepEqual(
+      answers.map((a) => a.claims.length),
+      Array(8).fill(1),
+    );
+  }
+  // One that has no cap draws all there is, and cannot use it.
+  for (let p = 0; p < 8; p++) await rig.push('q', `p${p}`, ['x'], [broker]);
+  const [greedy, modest] = await Promise.all([
+    broker.pop({ autoAck: true, partitions: 0, batch: 4 }),
+    broker.pop({ autoAck: true }),
+  ]);
+  assert.equal(greedy.claims.length, 4);
+  assert.equal(modest.claims.length, 1);
+});

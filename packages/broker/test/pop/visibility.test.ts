@@ -106,6 +106,23 @@ test('minPopWaitTime lets a batch fill before it is claimed', async (t) => {
   assert.ok(performance.now() - before < 2_500);
 });
 
+test('a parked pop that is woken by the first message waits for the others too', async (t) => {
+  const rig = await setup(t);
+  for (const hotlist of [true, false]) {
+    const broker = await rig.broker({ pop: { hotlist } });
+    const queue = `q${hotlist}`;
+    await rig.push(queue, 'p', ['old']);
+    await option(rig, queue, 'min_pop_wait_time = 1500');
+    await broker.pop({ queue, autoAck: true });
+    const pop = broker.pop({ queue, waitMs: 10_000, batch: 10 });
+    while (broker.delivery.wake.parking.parked === 0) await new Promise((r) => setTimeout(r, 1));
+    await rig.push(queue, 'p', ['a'], [broker]);
+    await new Promise((r) => setTimeout(r, 300));
+    await rig.push(queue, 'p', ['b'], [broker]);
+    assert.deepEqual(texts(await pop).p, ['a', 'b']);
+  }
+});
+
 test('minPopWaitTime ends by itself, and does not concern a pop that does not wait', async (t) => {
   const rig = await setup(t);
   const broker = await rig.broker();

@@ -44,6 +44,7 @@ export class GroupRing {
   usedAt: number;
   seededFullAt: number = Number.NEGATIVE_INFINITY;
   seededAt: number = Number.NEGATIVE_INFINITY;
+  #settling: PromiseWithResolvers<void> | null = null;
 
   constructor(facts: RingFacts, settings: HotListSettings, now: number) {
     this.tenant = facts.tenant;
@@ -55,6 +56,17 @@ export class GroupRing {
     this.minPopWaitMs = facts.minPopWaitMs;
     this.ring = new Ring(settings);
     this.usedAt = now;
+  }
+
+  /** Resolves when the next verdicts have come in. */
+  nextSettled(): Promise<void> {
+    this.#settling ??= Promise.withResolvers();
+    return this.#settling.promise;
+  }
+
+  settled(): void {
+    this.#settling?.resolve();
+    this.#settling = null;
   }
 }
 
@@ -238,6 +250,7 @@ export class HotList {
 
   /** To be called after verdicts: something of the ring may be parked, or READY again. */
   settled(ring: GroupRing): void {
+    ring.settled();
     if (ring.dropped) return;
     if (ring.ring.parked > 0) this.#arm(ring);
     if (ring.ring.ready > 0) this.onReady(ring);

@@ -106,13 +106,26 @@ export class Reseed {
   async pass(): Promise<void> {
     const { hotlist, clock, settings } = this.#deps;
     const now = clock.now();
+    const full: GroupRing[] = [];
+    const due: GroupRing[] = [];
     const windowed: GroupRing[] = [];
     for (const ring of hotlist.rings()) {
       if (ring.usedAt < ring.seededAt) continue;
       // A ring that was left alone for longer than the window has a gap that only a full read closes.
       const gap = ring.seededAt < now - settings.windowMs;
-      if (gap || settings.fullMs === 0 || ring.seededFullAt < now - settings.fullMs) await this.full(ring);
+      if (gap || settings.fullMs === 0 || ring.seededFullAt === Number.NEGATIVE_INFINITY) full.push(ring);
+      else if (ring.seededFullAt < now - settings.fullMs) due.push(ring);
       else windowed.push(ring);
+    }
+    // Rings that were made together come due together; a share of them a pass keeps the load even.
+    due.sort((a, b) => a.seededFullAt - b.seededFullAt);
+    const share = Math.ceil(
+      ((due.length + windowed.length) * settings.reseedMs) / Math.max(settings.fullMs, settings.reseedMs),
+    );
+    full.push(...due.splice(0, share));
+    windowed.push(...due);
+    for (const ring of full) {
+      if (!this.#stopped) await this.full(ring);
     }
     for (let at = 0; at < windowed.length && !this.#stopped; at += RINGS_MAX) {
       await this.#recent(windowed.slice(at, at + RINGS_MAX));

@@ -13,7 +13,7 @@ import type { StoreLog } from '../../store/log.ts';
 import { CLAIM, type ClaimRow, claim, MEET, meet, undo, unread } from '../../store/pop.ts';
 import type { PopClaim, PoppedMessage } from '../types.ts';
 import { CorruptSegment, decodeClaim, type OpenPayload } from './decode.ts';
-import { CORRUPT_PARK_MS, DRAW_MAX, DRAW_MIN } from './settings.ts';
+import { CORRUPT_PARK_MS, DRAW_MAX } from './settings.ts';
 import type { Source } from './source.ts';
 
 export interface HarvestOptions {
@@ -71,12 +71,13 @@ export class Harvest {
 
   /** Rounds until the budget is spent. `sure`: see {@link Source.draw}. */
   async gather(sure: boolean): Promise<void> {
-    // A round that found only leased or empty candidates is followed by a larger one: behind a hundred partitions
-    // that others hold there may be a free one.
+    // No more are drawn than can be used: what one pop holds, others cannot find. A round that met only leased or
+    // empty candidates is followed by a larger one, since behind a hundred partitions that others hold there may
+    // be a free one.
     let fruitless = 0;
     for (let round = 0; this.#room() > 0 && !this.#source.stale; round++) {
       if (this.#signal?.aborted === true) return;
-      const k = Math.min(DRAW_MAX, Math.max(DRAW_MIN, 2 * this.#room()) * 2 ** Math.min(fruitless, 5));
+      const k = Math.min(DRAW_MAX, this.#room() * 2 ** Math.min(fruitless, 6));
       const { ids, queues } = await this.#source.draw(k, this.#batch, sure && round === 0);
       if (ids.length === 0) return;
       const before = this.claimed.length;

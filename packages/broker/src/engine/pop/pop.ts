@@ -62,6 +62,14 @@ interface Plan {
   autopilot: Choice | null;
 }
 
+/** How far one pop has come. */
+interface Progress {
+  readonly deadline: number;
+  attempts: number;
+  /** Its one wait for a fuller batch is over, or does not apply. */
+  filled: boolean;
+}
+
 export class PopPath {
   readonly counters: HarvestCounters & { pops: number; aborted: number } = {
     pops: 0,
@@ -126,9 +134,10 @@ export class PopPath {
     if (this.#deps.paused?.() === true) return { ...EMPTY, paused: true };
     const deadline = this.#deps.clock.now() + request.waitMs;
     const source = this.#source(request);
+    const progress: Progress = { deadline, attempts: 0, filled: false };
     try {
-      for (let attempt = 0; ; attempt++) {
-        const answer = await this.#attempt(request, source, deadline, attempt === 0);
+      for (; ; progress.attempts++) {
+        const answer = await this.#attempt(request, source, progress);
         if (answer.claims.length > 0 || request.waitMs <= 0 || this.#stopped) return answer;
         const outcome = await this.#deps.wake.parking.park(source.wish, deadline, request.signal);
         if (outcome !== 'woken') return answer;
@@ -141,15 +150,15 @@ export class PopPath {
     }
   }
 
-  async #attempt(request: PopRequest, source: Source, deadline: number, first: boolean): Promise<PopAnswer> {
+  async #attempt(request: PopRequest, source: Source, progress: Progress): Promise<PopAnswer> {
     // Twice at most: what is found to be outdated once is prepared anew, then it is the next attempt's turn.
     for (let round = 0; ; round++) {
       if (request.signal?.aborted === true) return EMPTY;
       await source.prepare();
       if (source.conflation && request.autoAck) throw autoAckRefused();
       const plan = this.#plan(request, source);
-      if (first && round === 0) await this.#letFill(request, source, plan, deadline);
-      const answer = await this.#harvest(request, source, plan, first);
+      if (!progress.filled) progress.filled = await this.#letFill(request, source, plan, progress.deadline);
+      const answer = await this.#harvest(request, source, plan, progress.attempts === 0);
       if (answer.claims.length > 0 || !source.stale || round > 0) return answer;
     }
   }
@@ -259,13 +268,17 @@ export class PopPath {
     return autopilot === 'on' ? choice : null;
   }
 
-  /** minPopWaitTime: something is there, but not a full batch; waits for more before the claim. */
-  async #letFill(request: PopRequest, source: Source, plan: Plan, deadline: number): Promise<void> {
-    if (request.scope.kind !== 'queue' || request.waitMs <= 0 || plan.batch <= 1) return;
-    if (source.conflation || source.minPopWaitMs <= 0) return;
+  /**
+   * minPopWaitTime: the first look that finds something, but not a full batch, waits for more before the claim.
+   * False: nothing was there yet.
+   */
+  async #letFill(request: PopRequest, source: Source, plan: Plan, deadline: number): Promise<boolean> {
+    if (request.scope.kind !== 'queue' || request.waitMs <= 0 || plan.batch <= 1) return true;
+    if (source.conflation || source.minPopWaitMs <= 0) return true;
     const reach = plan.partitions <= 0 ? Number.MAX_SAFE_INTEGER : plan.partitions;
     const waiting = source.backlog(reach, plan.batch);
-    if (waiting === null || waiting === 0 || waiting >= plan.batch) return;
+    if (waiting === 0) return false;
+    if (waiting === null || waiting >= plan.batch) return true;
     const full = {
       keys: source.wish.keys,
       group: request.group,
@@ -274,6 +287,7 @@ export class PopPath {
     };
     const until = Math.min(deadline, this.#deps.clock.now() + source.minPopWaitMs);
     await this.#deps.wake.parking.park(full, until, request.signal);
+    return true;
   }
 
   #source(request: PopRequest): Source {

@@ -7,6 +7,9 @@ import type { Reseed } from '../hotlist/reseed.ts';
 import type { Wish } from '../wake/parking.ts';
 import type { Candidates, Source } from './source.ts';
 
+/** The longest that a pop which will not wait lets the claims of others end. */
+const OTHERS_MS = 100;
+
 export interface RingSourceDeps {
   hotlist: HotList;
   reseed: Reseed;
@@ -87,7 +90,23 @@ export class RingSource implements Source {
     }
     const truncated = this.#rings.filter((ring) => ring.truncated && !ring.dropped);
     if (truncated.length > 0) return this.#scan(truncated);
-    return sure ? this.#drawParked(k) : { ids: [], queues: [] };
+    if (!sure) return { ids: [], queues: [] };
+    if (await this.#othersSettled()) {
+      const returned = this.#drawReady(k, batch);
+      if (returned.ids.length > 0) return returned;
+    }
+    return this.#drawParked(k);
+  }
+
+  /** Other pops may have drawn more than they can use: waits, once and briefly, for what comes back. */
+  async #othersSettled(): Promise<boolean> {
+    const flying = this.#rings.filter((ring) => ring.ring.inflight > 0 && !ring.dropped);
+    if (flying.length === 0) return false;
+    const brief = Promise.withResolvers<void>();
+    const timer = this.#deps.clock.after(OTHERS_MS, () => brief.resolve());
+    await Promise.race([brief.promise, ...flying.map((ring) => ring.nextSettled())]);
+    timer.cancel();
+    return true;
   }
 
   settle(row: ClaimRow, autoAck: boolean): void {

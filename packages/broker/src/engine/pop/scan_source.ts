@@ -69,19 +69,13 @@ export class ScanSource implements Source {
     this.conflation = conflation;
     this.stale = false;
     this.#pool = null;
+    // Whether to wait for a fuller batch is decided by what is there before the claim.
+    if (this.minPopWaitMs > 0) await this.#scan();
   }
 
   async draw(k: number): Promise<Candidates> {
     if (this.#queues.length === 0) return { ids: [], queues: [] };
-    this.#pool ??= await this.#run((db) =>
-      candidates(
-        db,
-        this.#queues.map((queue) => queue.queueId),
-        this.#supply.group,
-        this.#limit,
-      ),
-    );
-    const ids = this.#pool.splice(0, k);
+    const ids = (this.#pool ?? (await this.#scan())).splice(0, k);
     // The scan has just read the partitions by their queue.
     return { ids, queues: ids.map(() => 0) };
   }
@@ -107,9 +101,16 @@ export class ScanSource implements Source {
     this.#supply.outdated(why);
   }
 
-  backlog(): null {
-    return null;
+  /** At least a message each; how many more, a scan does not know. */
+  backlog(partitions: number, cap: number): number {
+    return Math.min(this.#pool?.length ?? 0, partitions, cap);
   }
 
   close(): void {}
+
+  async #scan(): Promise<number[]> {
+    const queues = this.#queues.map((queue) => queue.queueId);
+    this.#pool = await this.#run((db) => candidates(db, queues, this.#supply.group, this.#limit));
+    return this.#pool;
+  }
 }

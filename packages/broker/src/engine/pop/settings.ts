@@ -40,8 +40,7 @@ export const POP_DEFAULTS: PopSettings = {
 
 /** Partitions that one answer of a conflating group may name. */
 export const CONFLATED_PARTITIONS_MAX = 64;
-/** Partitions asked for at a time. */
-export const DRAW_MIN = 2;
+/** Partitions asked for in one statement. */
 export const DRAW_MAX = 64;
 /** A partition that could not be read is left alone for so long. */
 export const CORRUPT_PARK_MS = 1_000;
