@@ -50,6 +50,7 @@ export function answerFault(response: ServerResponse, fault: Fault): void {
   };
   if (fault.retryAfterSeconds !== undefined)
     headers['Retry-After'] = Math.max(1, Math.ceil(fault.retryAfterSeconds));
+  if (fault.status === 401) headers['WWW-Authenticate'] = 'Bearer';
   if (!bodyDue(response.req)) {
     response.writeHead(fault.status, headers);
     response.end(body);

@@ -18,18 +18,20 @@ import {
 } from 'fastify';
 import type { Log } from '../observability/log.ts';
 import type { Traffic } from '../observability/traffic.ts';
+import { accessOf } from './access/levels.ts';
 import { answerFault, faultBody } from './answer.ts';
 import { type BodyReceiver, ClientGone } from './body.ts';
 import { badBody, badQuery, Fault, faultOf, type Wording } from './errors.ts';
 import type { Identify, Identity, Level } from './identity.ts';
 import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from './json_body.ts';
+import { splitTarget } from './target.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
     identity: Identity;
   }
   interface FastifyContextConfig {
-    /** What the route asks of its caller; `read-write` when absent. */
+    /** What the route asks of its caller, for the reader of the route: the table of levels decides, and must agree. */
     level?: Level;
     wording?: Wording;
     /** A body that is no JSON counts as none. */
@@ -73,8 +75,16 @@ export function createApp(options: AppOptions): App {
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   app.decorateRequest('identity', null as unknown as Identity);
+  app.addHook('onRoute', ({ method, url, config }) => {
+    for (const each of [method].flat()) {
+      const { level } = accessOf(each, url);
+      if (config?.level === undefined || config.level === level) continue;
+      throw new Error(`${each} ${url} is for ${config.level}, but the table of levels says ${level}`);
+    }
+  });
   app.addHook('onRequest', async (request) => {
-    request.identity = await options.identify(request.raw, request.routeOptions.config.level ?? 'read-write');
+    const path = request.routeOptions.url ?? splitTarget(request.raw.url!).path;
+    request.identity = await options.identify(request.raw, accessOf(request.method, path));
   });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (request: FastifyRequest) =>
@@ -124,6 +134,7 @@ function refuse(options: AppOptions, error: unknown, request: FastifyRequest, re
 function send(reply: FastifyReply, fault: Fault): void {
   const { type, body } = faultBody(fault);
   if (fault.retryAfterSeconds !== undefined) reply.header('Retry-After', Math.ceil(fault.retryAfterSeconds));
+  if (fault.status === 401) reply.header('WWW-Authenticate', 'Bearer');
   reply.code(fault.status).type(type).send(body);
 }
 

@@ -34,12 +34,29 @@ export const FAULTS = {
   conflation_with_auto_ack: { status: 400, sentence: 'conflation=true cannot be combined with autoAck=true' },
   scope_missing: { status: 400, sentence: 'namespace or task is required' },
   queue_not_found: { status: 404, sentence: 'Queue not found' },
+  bad_tenant: { status: 400, sentence: 'invalid x-queen-tenant header (must be a UUID)' },
+
+  // Who the caller is, and what that one may do.
+  auth_required: { status: 401, sentence: 'Authentication required' },
+  token_header: { status: 401, sentence: 'Bad token header' },
+  token_algorithm: { status: 401, sentence: 'Unsupported token algorithm' },
+  token_signature: { status: 401, sentence: 'Invalid token signature' },
+  token_expired: { status: 401, sentence: 'Token has expired' },
+  token_not_yet_valid: { status: 401, sentence: 'Token not yet valid' },
+  token_issued_in_future: { status: 401, sentence: 'Token issued in the future' },
+  token_issuer: { status: 401, sentence: 'Invalid token issuer' },
+  token_audience: { status: 401, sentence: 'Invalid token audience' },
+  token_key_unknown: { status: 401, sentence: 'Unknown key ID' },
+  forbidden: { status: 403, sentence: 'Insufficient permissions' },
 
   // What went wrong here.
   overloaded: { status: 429, sentence: 'too much is in flight, try again shortly' },
   pool: { status: 500, sentence: 'pool' },
   in_doubt: { status: 500, sentence: 'the outcome is unknown: look before you repeat' },
   unavailable: { status: 500, sentence: 'the database did not carry this out; nothing was written' },
+  auth_secret_missing: { status: 500, sentence: 'HS secret not configured' },
+  auth_rsa_key_bad: { status: 500, sentence: 'invalid RSA public key PEM' },
+  auth_ed_key_bad: { status: 500, sentence: 'invalid Ed public key PEM' },
   internal: { status: 500, sentence: 'internal error' },
 } as const satisfies Record<string, FaultKind>;
 

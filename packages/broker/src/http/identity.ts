@@ -1,23 +1,27 @@
 /**
- * Who is calling. Authentication and tenants plug in here: an Identify function sees the request before its body is
- * read and answers with an identity, or throws a Fault (401, 403).
+ * Who is calling. An Identify function sees a request before its body is read and answers with an identity, or throws
+ * a Fault (400, 401, 403). What each route asks stands in access/levels.ts.
  */
 import type { IncomingMessage } from 'node:http';
-import { DEFAULT_TENANT, type TenantId } from '../engine/types.ts';
+import type { TenantId } from '../engine/types.ts';
+
+/** What a token's role may be, by our own names for them. */
+export type Role = 'admin' | 'read-write' | 'read-only' | 'write-only';
 
 /** What a route asks of its caller. A set of roles satisfies a level; levels are not a ladder. */
 export type Level = 'public' | 'read-only' | 'write-only' | 'read-write' | 'admin';
+
+export interface Access {
+  level: Level;
+  /** The route is about one tenant's data. */
+  tenant: boolean;
+}
 
 export interface Identity {
   tenant: TenantId;
   /** `sub` of the verified token; null without authentication. */
   sub: string | null;
-  roles: readonly string[];
+  roles: readonly Role[];
 }
 
-export type Identify = (request: IncomingMessage, level: Level) => Identity | Promise<Identity>;
-
-const OPEN: Identity = Object.freeze({ tenant: DEFAULT_TENANT, sub: null, roles: Object.freeze(['admin']) });
-
-/** Every route is open and everything belongs to the default tenant. */
-export const identifyOpen: Identify = () => OPEN;
+export type Identify = (request: IncomingMessage, access: Access) => Identity | Promise<Identity>;

@@ -16,6 +16,7 @@ import type { BrokerFace } from '../engine/types.ts';
 import type { Log } from '../observability/log.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { Traffic } from '../observability/traffic.ts';
+import { type AccessControl, OPEN_ACCESS } from './access/access.ts';
 import { answerFault } from './answer.ts';
 import { type App, createApp } from './app.ts';
 import { type BodyLimits, BodyReceiver } from './body.ts';
@@ -24,7 +25,7 @@ import { Fault } from './errors.ts';
 import type { HotContext } from './hot/context.ts';
 import { subscriptionMode } from './hot/pop.ts';
 import { routeHot } from './hot/router.ts';
-import { type Identify, identifyOpen } from './identity.ts';
+import { authRoutes } from './routes/auth.ts';
 import { configureRoutes } from './routes/configure.ts';
 import { leaseRoutes } from './routes/lease.ts';
 import { resourceRoutes } from './routes/resources.ts';
@@ -39,7 +40,8 @@ export interface ServerOptions {
   serverId: string;
   /** Counts what passes; shared with the rate log. */
   traffic?: Traffic;
-  identify?: Identify;
+  /** Who may do what; default: everybody everything. */
+  access?: AccessControl;
   /** QUEEN_MAX_BODY_BYTES. */
   bodyBytesMax?: number;
   /** How long `wait=true` waits when the caller sets no timeout, ms. */
@@ -80,7 +82,8 @@ export interface HttpServer {
 export function createServer(options: ServerOptions): HttpServer {
   const traffic = options.traffic ?? new Traffic();
   const bodies = new BodyReceiver(bodyLimits(options));
-  const identify = options.identify ?? identifyOpen;
+  const access = options.access ?? OPEN_ACCESS;
+  const { identify } = access;
   const { broker, log, metrics } = options;
   const connections = new Connections({
     refused: (reason) => traffic.refuse(reason),
@@ -130,6 +133,7 @@ export function createServer(options: ServerOptions): HttpServer {
     onward(request, response);
   }
 
+  authRoutes(app, access);
   leaseRoutes(app, broker);
   configureRoutes(app, broker);
   resourceRoutes(app, broker);

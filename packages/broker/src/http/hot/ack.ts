@@ -1,12 +1,15 @@
 /** POST /api/v1/ack and POST /api/v1/ack/batch: the same thing for one item and for many. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AckItem, AckVerdict } from '../../engine/types.ts';
+import { accessOf } from '../access/levels.ts';
 import { answerJson } from '../answer.ts';
 import type { Wording } from '../errors.ts';
 import { type AckBody, readAckBatchBody, readAckBody } from './ack_body.ts';
 import type { HotContext } from './context.ts';
 
 export const ackWording: Wording = { failed: () => 'ack flush failed; lease will expire and redeliver' };
+
+const ACCESS = accessOf('POST', '/api/v1/ack');
 
 export function ackOne(
   context: HotContext,
@@ -30,7 +33,7 @@ async function acknowledge(
   response: ServerResponse,
   read: (bytes: Buffer) => AckBody,
 ): Promise<void> {
-  const { tenant } = await context.identify(request, 'read-write');
+  const { tenant } = await context.identify(request, ACCESS);
   const body = await context.bodies.receive(request, { lane: 'other' });
   try {
     const { group, items } = read(body.bytes);

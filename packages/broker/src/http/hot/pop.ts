@@ -7,6 +7,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EngineError } from '../../engine/errors.ts';
 import { type PopAnswer, type PopRequest, type PopScope, QUEUE_MODE_GROUP } from '../../engine/types.ts';
+import { accessOf } from '../access/levels.ts';
 import { answerChunks, answerJson, answerNothing } from '../answer.ts';
 import { Fault, faultOf, type Wording } from '../errors.ts';
 import { parseInstant } from '../instants.ts';
@@ -16,6 +17,7 @@ import type { HotContext } from './context.ts';
 import { renderEmptyPop, renderPop } from './pop_answer.ts';
 
 export const popWording: Wording = { failed: () => 'pop failed' };
+const ACCESS = accessOf('GET', '/api/v1/pop/queue/:queue');
 /** For a pinned pop: there is only this partition, so its error is the answer. */
 const pinnedWording: Wording = { failed: (detail) => `pop failed: ${detail}` };
 
@@ -71,7 +73,7 @@ async function pop(
   scope: PopScope,
   query: Query,
 ): Promise<void> {
-  const { tenant } = await context.identify(request, 'read-write');
+  const { tenant } = await context.identify(request, ACCESS);
   const wait = context.connections.wait(response);
   const queue = scope.kind === 'discovery' ? '' : scope.queue;
   let waiting = false;

@@ -3,18 +3,21 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { PushItem, PushResult } from '../../engine/types.ts';
 import { parsePushBody, parsePushBodyInTurns, TURN_BYTES } from '../../log/json/push_body.ts';
+import { accessOf } from '../access/levels.ts';
 import { answerJson } from '../answer.ts';
 import type { Wording } from '../errors.ts';
 import type { HotContext } from './context.ts';
 
 export const pushWording: Wording = { failed: (detail) => `push failed: ${detail}` };
 
+const ACCESS = accessOf('POST', '/api/v1/push');
+
 export async function push(
   context: HotContext,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  const identity = await context.identify(request, 'write-only');
+  const identity = await context.identify(request, ACCESS);
   const body = await context.bodies.receive(request, { lane: 'push' });
   try {
     const { bytes } = body;
