@@ -28,6 +28,18 @@ export const ENGINE_DEFAULTS: EngineSettings = {
   retention: {},
   retainedBytesMs: 600_000,
   safetyWalkMs: 86_400_000,
+  kv: {
+    valueBytesMax: 65_536,
+    readBytesMax: 4_194_304,
+    pageMax: 1000,
+    connections: 4,
+    reads: null,
+    writes: null,
+    requireGrant: false,
+    sweeper: true,
+    expiry: { everyMs: 1000, batchRows: 1000 },
+    usageMs: 300_000,
+  },
   tenancy: false,
   sealingKey: null,
 };

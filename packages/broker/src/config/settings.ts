@@ -1,4 +1,4 @@
-import { boolean, decimal, integer, oneOf, type Setting, text } from './kinds.ts';
+import { boolean, decimal, integer, list, oneOf, type Setting, text } from './kinds.ts';
 
 /**
  * Every environment variable of the broker, in one table: typed, bounded, documented. The documentation of
@@ -534,6 +534,85 @@ export const SETTINGS = {
     }),
   },
 
+  kv: {
+    poolSize: integer('QUEEN_KV_POOL_SIZE', {
+      default: null,
+      derived: 'a tenth of the pool, 4..32',
+      min: 1,
+      max: 2000,
+      about: 'connections that KV calls may use at a time',
+    }),
+    prefixLimit: integer('QUEEN_KV_PREFIX_LIMIT', {
+      default: 1000,
+      min: 1,
+      max: 4096,
+      about: 'keys a page of getPrefix has at most',
+    }),
+    maxReadBytes: integer('QUEEN_KV_MAX_READ_BYTES', {
+      default: 4_194_304,
+      min: 1024,
+      max: GIB / 16,
+      about: 'bytes of values that the reads of several keys in one call give at most',
+    }),
+    maxValueBytes: integer('QUEEN_KV_MAX_VALUE_BYTES', {
+      default: 65_536,
+      min: 1,
+      max: 1_048_576,
+      about: 'bytes of one value as JSON text',
+    }),
+    expireEveryMs: integer('QUEEN_KV_EXPIRE_EVERY_MS', {
+      default: 1000,
+      min: 10,
+      max: HOUR_MS,
+      about: 'shortest time between two deletions of expired keys',
+    }),
+    expireBatch: integer('QUEEN_KV_EXPIRE_BATCH', {
+      default: 1000,
+      min: 1,
+      max: 100_000,
+      about: 'keys that one of them deletes',
+    }),
+    usageEveryMs: integer('QUEEN_KV_USAGE_EVERY_MS', {
+      default: 300_000,
+      min: 1000,
+      max: DAY_MS,
+      about: 'period of the count of what each tenant stores',
+    }),
+    requireGrant: boolean('QUEEN_KV_REQUIRE_GRANT', {
+      default: null,
+      derived: 'QUEEN_TENANCY_HEADER',
+      about: 'a tenant without a plan (a row in queen.kv_quota) may use neither KV nor timers',
+    }),
+    readsPerSecond: integer('QUEEN_KV_READS_PER_SEC', {
+      default: 200,
+      min: 0,
+      max: 1_000_000,
+      about: 'KV reads a second and tenant on this broker, unless its plan says otherwise; 0: no limit',
+    }),
+    readsBurst: integer('QUEEN_KV_READS_BURST', {
+      default: 400,
+      min: 1,
+      max: 1_000_000,
+      about: 'and so many at once after a pause',
+    }),
+    writesPerSecond: integer('QUEEN_KV_WRITES_PER_SEC', {
+      default: 100,
+      min: 0,
+      max: 1_000_000,
+      about: 'KV writes a second and tenant on this broker, unless its plan says otherwise; 0: no limit',
+    }),
+    writesBurst: integer('QUEEN_KV_WRITES_BURST', {
+      default: 200,
+      min: 1,
+      max: 1_000_000,
+      about: 'and so many at once after a pause',
+    }),
+    sweeper: boolean('QUEEN_SWEEPER', {
+      default: true,
+      about: 'this broker deletes expired keys and fires timers',
+    }),
+  },
+
   security: {
     encryptionKey: text('QUEEN_ENCRYPTION_KEY', {
       default: null,
@@ -542,11 +621,84 @@ export const SETTINGS = {
       shape: /^[0-9a-fA-F]{64}$/,
       about: 'key of encrypted queues',
     }),
-    jwtEnabled: boolean('JWT_ENABLED', { default: false, later: 'refuse', about: 'require a token' }),
     tenancyHeader: boolean('QUEEN_TENANCY_HEADER', {
       default: false,
-      later: 'refuse',
-      about: 'take the tenant from a header that a trusted proxy sets',
+      about: 'take the tenant from the header x-queen-tenant; needs QUEEN_KV_TRUSTED_PROXY',
+    }),
+    trustedProxy: boolean('QUEEN_KV_TRUSTED_PROXY', {
+      default: false,
+      about: 'asserts that only a proxy reaches this broker, and that it sets or removes x-queen-tenant itself',
+    }),
+  },
+
+  auth: {
+    enabled: boolean('JWT_ENABLED', { default: false, about: 'ask every caller for a token' }),
+    algorithm: oneOf(
+      'JWT_ALGORITHM',
+      ['HS256', 'HS384', 'HS512', 'RS256', 'RS384', 'RS512', 'EdDSA', 'auto'],
+      {
+        default: 'HS256',
+        about: 'what a token may be signed with; RS256 also takes RS384 and RS512, auto takes all of them',
+      },
+    ),
+    secret: text('JWT_SECRET', {
+      default: null,
+      secret: true,
+      verbatim: true,
+      about: 'secret of the HS family, byte for byte',
+    }),
+    publicKey: text('JWT_PUBLIC_KEY', {
+      default: null,
+      accepts: 'PEM',
+      about: 'public key of the RS family or EdDSA; goes before the JWKS',
+    }),
+    jwksUrl: text('JWT_JWKS_URL', {
+      default: null,
+      accepts: 'an http or https URL',
+      shape: /^https?:\/\/[^\s/]\S*$/,
+      about: 'where the public keys of the issuer are fetched from',
+    }),
+    jwksRefreshSeconds: integer('JWT_JWKS_REFRESH_INTERVAL', {
+      default: 3600,
+      min: 1,
+      max: 604_800,
+      about: 'how often, in seconds',
+    }),
+    jwksTimeoutMs: integer('JWT_JWKS_TIMEOUT_MS', {
+      default: 5000,
+      min: 1,
+      max: 60_000,
+      about: 'how long a fetch may take',
+    }),
+    issuer: text('JWT_ISSUER', { default: null, about: 'what `iss` must be' }),
+    audience: text('JWT_AUDIENCE', { default: null, about: 'what `aud` must be or contain' }),
+    clockSkewSeconds: integer('JWT_CLOCK_SKEW', {
+      default: 30,
+      min: 0,
+      max: 86_400,
+      about: "how far the issuer's clock may be off, in seconds",
+    }),
+    roleClaim: text('JWT_ROLES_CLAIM', { default: 'role', about: 'claim with one role as a string' }),
+    rolesClaim: text('JWT_ROLES_ARRAY_CLAIM', {
+      default: 'roles',
+      about: 'claim with an array of roles',
+    }),
+    roleAdmin: text('JWT_ROLE_ADMIN', { default: 'admin', about: 'what the role is called that may do all' }),
+    roleReadWrite: text('JWT_ROLE_READ_WRITE', {
+      default: 'read-write',
+      about: 'what the role of producers and consumers is called',
+    }),
+    roleReadOnly: text('JWT_ROLE_READ_ONLY', {
+      default: 'read-only',
+      about: 'what the role is called that may look at everything',
+    }),
+    roleWriteOnly: text('JWT_ROLE_WRITE_ONLY', {
+      default: 'write-only',
+      about: 'what the role is called that may only push and schedule',
+    }),
+    skipPaths: list('JWT_SKIP_PATHS', {
+      default: ['/health', '/metrics/prometheus', '/metrics', '/'],
+      about: 'paths that need no token; one that ends in a slash means all below it too; empty: none',
     }),
   },
 } as const satisfies Record<string, Record<string, Setting<unknown>>>;

@@ -9,6 +9,7 @@
 import { randomUUID } from 'node:crypto';
 import { openPayload, type SealingKey, sealPayload } from '../log/envelope.ts';
 import { Database, type DatabaseOptions, type Queryable, statement } from '../store/database.ts';
+import { readSwitch } from '../store/kv.ts';
 import type { StoreLog } from '../store/log.ts';
 import { AckPath } from './ack/path.ts';
 import { AckRegistry } from './ack/registry.ts';
@@ -20,6 +21,11 @@ import { databaseWindows } from './dedup/hydration.ts';
 import { EngineError } from './errors.ts';
 import { HotList } from './hotlist/hotlist.ts';
 import { Reseed, type ReseedSettings } from './hotlist/reseed.ts';
+import { type ExpirySettings, KvExpiry } from './kv/expiry.ts';
+import { Kv, type KvSettings } from './kv/kv.ts';
+import { Quotas } from './kv/quotas.ts';
+import { SwitchMemo } from './kv/switch.ts';
+import { KvUsage } from './kv/usage.ts';
 import { PopPath } from './pop/pop.ts';
 import type { PopSettings } from './pop/settings.ts';
 import type { FusionSettings } from './push/fusion.ts';
@@ -45,6 +51,14 @@ export interface EngineSettings {
   retention: Partial<RetentionSettings>;
   retainedBytesMs: number;
   safetyWalkMs: number;
+  kv: KvSettings & {
+    /** A tenant without a plan may use neither KV nor timers. */
+    requireGrant: boolean;
+    /** Expired keys are deleted here. */
+    sweeper: boolean;
+    expiry: ExpirySettings;
+    usageMs: number;
+  };
   /** Several tenants share the database. */
   tenancy: boolean;
   /** Null: no queue can be encrypted here. */
@@ -163,12 +177,18 @@ async function assemble(
     log,
   });
   const queues = new Queues({ db, admission, announcer: wake, canEncrypt: settings.sealingKey !== null });
+  const quotas = new Quotas({ read, clock, requireGrant: settings.kv.requireGrant });
+  const kvExpiry = new KvExpiry({ run: read, clock, settings: settings.kv.expiry, log });
+  const kvEnabled = new SwitchMemo(() => read((on) => readSwitch(on, 'kv_enabled')), clock);
+  const kvPath = new Kv({ db, quotas, enabled: kvEnabled, expiry: kvExpiry, clock, settings: settings.kv });
   const background = { db, admission, clock, log, holder: serverId };
   const retention = new RetentionLoop(background, settings.retention);
   const loops = [
     retention,
     new WatermarkWalk(background, { intervalMs: settings.safetyWalkMs }),
     new RetainedBytes(background, { intervalMs: settings.retainedBytesMs }),
+    new KvUsage(background, { intervalMs: settings.kv.usageMs }),
+    ...(settings.kv.sweeper ? [kvExpiry] : []),
   ];
 
   const face: BrokerFace = {
@@ -183,6 +203,9 @@ async function assemble(
     namespaces: (tenant) => queues.namespaces(tenant),
     tasks: (tenant) => queues.tasks(tenant),
     deleteQueue: (tenant, queue) => queues.deleteQueue(tenant, queue),
+    kv: (request) => kvPath.kv(request),
+    kvNamespaces: (tenant) => kvPath.kvNamespaces(tenant),
+    kvList: (request) => kvPath.kvList(request),
     healthy: () =>
       db.query(PING, [], { readOnly: true, timeoutMs: 4_000 }).then(
         () => true,
@@ -203,6 +226,10 @@ async function assemble(
     pushPath,
     popPath,
     ackPath,
+    kvPath,
+    kvExpiry,
+    kvEnabled,
+    quotas,
     retention,
     sealing,
 

@@ -18,19 +18,22 @@ export class EngineError extends Error {
   readonly code: string;
   /** The request field that was wrong, when there is one. */
   readonly field: string | undefined;
+  /** A finer code beneath `code`, where the wire has one. */
+  readonly reason: string | undefined;
   readonly retryAfterSeconds: number | undefined;
 
   constructor(
     kind: FailureKind,
     code: string,
     message: string,
-    extra: { field?: string; retryAfterSeconds?: number; cause?: unknown } = {},
+    extra: { field?: string; reason?: string; retryAfterSeconds?: number; cause?: unknown } = {},
   ) {
     super(message, extra.cause === undefined ? undefined : { cause: extra.cause });
     this.name = 'EngineError';
     this.kind = kind;
     this.code = code;
     this.field = extra.field;
+    this.reason = extra.reason;
     this.retryAfterSeconds = extra.retryAfterSeconds;
   }
 }

@@ -5,6 +5,8 @@
  * microseconds since 1970 UTC.
  */
 
+import type { KvFace } from './kv/operations.ts';
+
 /** Lower-case UUID. With tenancy off everything belongs to {@link DEFAULT_TENANT}. */
 export type TenantId = string;
 export const DEFAULT_TENANT: TenantId = '00000000-0000-0000-0000-000000000001';
@@ -261,7 +263,7 @@ export interface Grouping {
 // ---- the face ---------------------------------------------------------------------------------------
 
 /** What the floors above may ask of the engine. Every failure is an EngineError (errors.ts). */
-export interface BrokerFace {
+export interface BrokerFace extends KvFace {
   push(request: PushRequest): Promise<PushResult[]>;
   pop(request: PopRequest): Promise<PopAnswer>;
   /** One verdict an item, in order. Item failures are verdicts, not errors. */

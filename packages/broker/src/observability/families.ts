@@ -100,6 +100,15 @@ export const FAMILIES = {
   queen_ack_registry_hits_total: counter('Acknowledgements settled by position'),
   queen_ack_registry_misses_total: counter('Acknowledgements that needed their hashes resolved'),
 
+  // KV.
+  queen_kv_pool: gauge('Connections of the KV share, by state; waiting counts callers', 'state'),
+  queen_kv_ops_total: counter('KV operations by outcome', 'operation', 'outcome'),
+  queen_kv_bytes_total: counter('Bytes of KV values by direction', 'direction'),
+  queen_kv_read_rejected_total: counter('KV calls that were turned away, by reason', 'reason'),
+  queen_kv_expired_total: counter('Expired keys deleted by this process'),
+  queen_kv_expiry_lag_seconds: gauge('How long the oldest key of the last sweep had been expired'),
+  queen_kv_expired_not_pruned_capped: gauge('1 when the last sweep ended at its limit'),
+
   // Retention.
   queen_retention_passes_total: counter('Retention passes of this process'),
   queen_retention_messages_total: counter('Messages deleted by retention', 'rule'),

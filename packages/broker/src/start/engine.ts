@@ -6,7 +6,7 @@ import type { Metrics } from '../observability/metrics.ts';
 
 /** The settings of the engine, as the environment and the database's limits have them. */
 export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
-  const { admission, push, pop, hotlist, ack, background, security } = config;
+  const { admission, push, pop, hotlist, ack, background, kv, security } = config;
   return {
     admission: {
       min: plan.min,
@@ -65,6 +65,18 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
     },
     retainedBytesMs: background.retainedBytesMs,
     safetyWalkMs: background.retentionSafetyWalkMs,
+    kv: {
+      valueBytesMax: kv.maxValueBytes,
+      readBytesMax: kv.maxReadBytes,
+      pageMax: kv.prefixLimit,
+      connections: kv.poolSize ?? Math.min(32, Math.max(4, Math.floor(plan.poolSize / 10))),
+      reads: kv.readsPerSecond === 0 ? null : { perSecond: kv.readsPerSecond, burst: kv.readsBurst },
+      writes: kv.writesPerSecond === 0 ? null : { perSecond: kv.writesPerSecond, burst: kv.writesBurst },
+      requireGrant: kv.requireGrant ?? security.tenancyHeader,
+      sweeper: kv.sweeper,
+      expiry: { everyMs: kv.expireEveryMs, batchRows: kv.expireBatch },
+      usageMs: kv.usageEveryMs,
+    },
     tenancy: false,
     sealingKey: security.encryptionKey === null ? null : parseSealingKey(security.encryptionKey),
   };
@@ -105,6 +117,24 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
     queen_ack_registry_hits_total: () => broker.ackPath.stats().registryHits,
     queen_ack_registry_misses_total: () => broker.ackPath.stats().registryMisses,
     queen_corrupt_segments_total: () => counters.corruptSegments,
+    queen_kv_pool: () => {
+      const { size, busy, waiting } = broker.kvPath.stats();
+      return Object.entries({ size, busy, waiting }).map(([state, value]) => ({ labels: { state }, value }));
+    },
+    queen_kv_ops_total: () =>
+      Array.from(broker.kvPath.counters.operations, ([key, value]) => {
+        const [operation = '', outcome = ''] = key.split('\u001f');
+        return { labels: { operation, outcome }, value };
+      }),
+    queen_kv_bytes_total: () => [
+      { labels: { direction: 'in' }, value: broker.kvPath.counters.bytesIn },
+      { labels: { direction: 'out' }, value: broker.kvPath.counters.bytesOut },
+    ],
+    queen_kv_read_rejected_total: () =>
+      Array.from(broker.kvPath.counters.rejected, ([reason, value]) => ({ labels: { reason }, value })),
+    queen_kv_expired_total: () => broker.kvExpiry.counters.deleted,
+    queen_kv_expiry_lag_seconds: () => broker.kvExpiry.last.lagMs / 1000,
+    queen_kv_expired_not_pruned_capped: () => (broker.kvExpiry.last.leftOver ? 1 : 0),
     queen_hotlist_rings: () => broker.hotlist.stats().rings,
     queen_hotlist_entries: () => broker.hotlist.stats().ready,
     queen_hotlist_dry_claims_total: () => counters.emptyVerdicts,

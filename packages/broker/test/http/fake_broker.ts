@@ -1,4 +1,5 @@
 /** A hand-written broker face for the wire's tests: it records what it was asked and answers what it is told to. */
+import type { KvAnswer, KvListing, KvListRequest, KvRequest } from '../../src/engine/kv/operations.ts';
 import {
   type AckRequest,
   type AckVerdict,
@@ -132,6 +133,21 @@ export class FakeBroker implements BrokerFace {
   async deleteQueue(_tenant: string, queue: string) {
     this.deleted.push(queue);
     return queue === 'orders';
+  }
+  kvs: KvRequest[] = [];
+  onKv: (request: KvRequest) => Promise<KvAnswer> = async () => ({ ok: true, results: [] });
+  kv(request: KvRequest): Promise<KvAnswer> {
+    this.kvs.push(request);
+    return this.onKv(request);
+  }
+  async kvNamespaces() {
+    return [{ namespace: 'orders', keys: 12 }];
+  }
+  listing: KvListing = { rows: [], truncated: false, nextAfter: null, bytes: 0 };
+  lists: KvListRequest[] = [];
+  async kvList(request: KvListRequest) {
+    this.lists.push(request);
+    return this.listing;
   }
   healthy(): Promise<boolean> {
     return this.onHealthy();
