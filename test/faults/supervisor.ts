@@ -2,6 +2,8 @@
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { CLUSTER } from '../../packages/broker/src/store/embedded/cluster.ts';
+import { killLeftOvers } from '../../packages/broker/src/store/embedded/processes.ts';
 import { type BrokerOptions, type BrokerProcess, spawnBroker } from '../kit/broker.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 
@@ -17,23 +19,24 @@ export class SupervisedBroker {
   readonly unexpected: string[] = [];
   starts = 0;
   readonly #options: SupervisedOptions;
-  readonly #t: Cleanup;
   #broker: BrokerProcess | null = null;
   #expected = false;
   #stopped = false;
   #up: Promise<void> = Promise.resolve();
 
   static async start(options: SupervisedOptions, t: Cleanup): Promise<SupervisedBroker> {
-    const broker = new SupervisedBroker(options, t, await freePort());
-    atEnd(t, () => broker.halt());
+    const broker = new SupervisedBroker(options, await freePort());
+    atEnd(t, async () => {
+      await broker.halt();
+      if (options.dataDir !== undefined) await killLeftOvers(join(options.dataDir, CLUSTER));
+    });
     broker.#spawn();
     await broker.up();
     return broker;
   }
 
-  private constructor(options: SupervisedOptions, t: Cleanup, port: number) {
+  private constructor(options: SupervisedOptions, port: number) {
     this.#options = options;
-    this.#t = t;
     this.name = options.name;
     this.port = port;
     this.url = `http://127.0.0.1:${port}`;
@@ -82,10 +85,11 @@ export class SupervisedBroker {
     const { name: _, ...options } = this.#options;
     this.#expected = false;
     this.starts++;
-    const broker = spawnBroker(
-      { ...options, env: { NODE_COMPILE_CACHE: COMPILED, ...options.env, PORT: String(this.port) } },
-      this.#t,
-    );
+    // Not with the test's own clean-up: that would kill what this starts again.
+    const broker = spawnBroker({
+      ...options,
+      env: { NODE_COMPILE_CACHE: COMPILED, ...options.env, PORT: String(this.port) },
+    });
     this.#broker = broker;
     this.#up = broker.logged(/listening on http/, 120_000).then(() => {});
     this.#up.catch(() => {});
