@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { availableParallelism, totalmem } from 'node:os';
+import { accessFaults, accessWarnings } from './config/access.ts';
 import { type DatabaseChoice, databaseChoice } from './config/database.ts';
 import type { Setting } from './config/kinds.ts';
 import { SETTINGS, type Values } from './config/settings.ts';
@@ -14,8 +15,6 @@ const LATER = [
   /^QUEEN_KV_\w+$/,
   /^QUEEN_TIMERS_\w+$/,
   /^QUEEN_SWEEPER(_\w+)?$/,
-  /^QUEEN_FETCH_SAFE_FLOOR_MS$/,
-  /^JWT_\w+$/,
   /^QUEEN_PG_\w+$/,
 ];
 
@@ -60,6 +59,7 @@ export function loadConfig(env: NodeJS.ProcessEnv, machine: Machine = thisMachin
   warnAboutStrangers(env, warnings);
 
   const database = databaseChoice(values.postgres, faults, warnings);
+  faults.push(...accessFaults(values));
   const { admission } = values;
   const shares = admission.sharePush + admission.sharePop + admission.shareAck + admission.shareMaintenance;
   if (shares > 1.0001) {
@@ -73,7 +73,7 @@ export function loadConfig(env: NodeJS.ProcessEnv, machine: Machine = thisMachin
     ...values,
     server: {
       ...values.server,
-      bindAddress: values.server.bindAddress ?? (values.security.jwtEnabled ? '0.0.0.0' : '127.0.0.1'),
+      bindAddress: values.server.bindAddress ?? (values.auth.enabled ? '0.0.0.0' : '127.0.0.1'),
       serverId: values.server.serverId ?? (env.HOSTNAME?.trim() || `queen-${randomBytes(4).toString('hex')}`),
     },
     admission: { ...admission, pushPendingMb: Math.min(admission.pushPendingMb, pendingMbMax) },
@@ -89,10 +89,7 @@ export function loadConfig(env: NodeJS.ProcessEnv, machine: Machine = thisMachin
     database,
     machine,
   };
-  const { bindAddress } = config.server;
-  if (!config.security.jwtEnabled && !/^(127\.|::1$|localhost$)/.test(bindAddress)) {
-    warnings.push(`without authentication, whoever reaches ${bindAddress} can read and empty every queue`);
-  }
+  warnings.push(...accessWarnings(values, config.server.bindAddress));
   return { ok: true, config, warnings };
 }
 
@@ -115,9 +112,11 @@ function readSetting(
   warnings: string[],
 ): unknown {
   // Empty means not set, as compose files and shells write it.
-  const name = [setting.name, ...setting.aliases].find((candidate) => env[candidate]?.trim());
+  const name = [setting.name, ...setting.aliases].find((candidate) =>
+    setting.verbatim ? env[candidate] !== undefined : env[candidate]?.trim(),
+  );
   if (name === undefined) return setting.default;
-  const given = env[name]!.trim();
+  const given = setting.verbatim ? env[name]! : env[name]!.trim();
   const result = setting.read(given);
   if ('fault' in result) {
     faults.push(`${name}=${setting.secret ? '(not shown)' : JSON.stringify(given)} ${result.fault}`);
@@ -143,7 +142,7 @@ function warnAboutStrangers(env: NodeJS.ProcessEnv, warnings: string[]): void {
     const reason = WITHOUT_MEANING.find(([shape]) => shape.test(name))?.[1];
     if (reason !== undefined) warnings.push(`${name} has no meaning here: ${reason}`);
     else if (LATER.some((shape) => shape.test(name))) warnings.push(`${name} has no effect yet`);
-    else if (name.startsWith('QUEEN_')) warnings.push(`${name} is unknown and has no effect`);
+    else if (/^(QUEEN|JWT)_/.test(name)) warnings.push(`${name} is unknown and has no effect`);
   }
 }
 

@@ -8,6 +8,7 @@ import { Metrics } from './observability/metrics.ts';
 import { registerProcess } from './observability/process.ts';
 import { RateLog } from './observability/rates.ts';
 import { Traffic } from './observability/traffic.ts';
+import { openAccess } from './start/access.ts';
 import { bannerText } from './start/banner.ts';
 import { openDatabase } from './start/database.ts';
 import { engineSettings, registerEngine } from './start/engine.ts';
@@ -46,8 +47,11 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
   const { logRatesMs: everyMs, logTopQueues: topQueues } = config.server;
   const rates = new RateLog({ traffic, lag, log, everyMs, topQueues });
   rates.start();
+  const access = openAccess(config, log);
+  stop.add('access', async () => access.stop());
   const server = createServer({
     broker,
+    access: access.control,
     metrics,
     traffic,
     log,
@@ -63,9 +67,13 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
 
   const url = `http://${at.host.includes(':') ? `[${at.host}]` : at.host}:${at.port}`;
   if (!config.server.logJson) {
-    process.stdout.write(bannerText({ version: VERSION, url, store: database.description }));
+    const { description: store } = database;
+    process.stdout.write(bannerText({ version: VERSION, url, store, access: access.description }));
   }
-  log.info({ ...database.plan, store: database.description, url }, `listening on ${url}`);
+  log.info(
+    { ...database.plan, store: database.description, access: access.description, url },
+    `listening on ${url}`,
+  );
 }
 
 async function main(): Promise<number> {

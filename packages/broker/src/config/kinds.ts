@@ -15,6 +15,8 @@ export interface Setting<T> {
   readonly about: string;
   /** The value never appears in a message. */
   readonly secret: boolean;
+  /** Read as it stands: not trimmed, and an empty text is a value too. */
+  readonly verbatim: boolean;
   /**
    * What uses it is not there yet. `warn`: setting it only draws a warning. `refuse`: somebody who sets it
    * relies on a protection, so the boot stops (a boolean may say false).
@@ -29,6 +31,7 @@ interface Common<D> {
   derived?: string;
   aliases?: readonly string[];
   secret?: boolean;
+  verbatim?: boolean;
   later?: 'warn' | 'refuse';
 }
 
@@ -46,6 +49,7 @@ function setting<T, D>(
     derived: common.derived ?? null,
     about: common.about,
     secret: common.secret ?? false,
+    verbatim: common.verbatim ?? false,
     later: common.later ?? null,
     read,
   };
@@ -96,7 +100,7 @@ export function oneOf<const W extends string>(
   common: Common<W>,
 ): Setting<W> {
   return setting<W, W>(name, words.join(', '), common, (text) => {
-    const word = words.find((candidate) => candidate === text.toLowerCase());
+    const word = words.find((candidate) => candidate.toLowerCase() === text.toLowerCase());
     return word === undefined ? { fault: `is unknown (expected ${words.join(', ')})` } : { value: word };
   });
 }
@@ -109,4 +113,14 @@ export function text<D extends string | null>(
   return setting(name, accepts, common, (value) =>
     common.shape === undefined || common.shape.test(value) ? { value } : { fault: `is not ${accepts}` },
   );
+}
+
+/** Texts between commas, trimmed; an empty text is the empty list. */
+export function list(name: string, common: Common<readonly string[]>): Setting<readonly string[]> {
+  return setting(name, 'texts between commas', { ...common, verbatim: true }, (text) => ({
+    value: text
+      .split(',')
+      .map((part) => part.trim())
+      .filter((part) => part !== ''),
+  }));
 }

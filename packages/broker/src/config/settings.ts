@@ -627,7 +627,8 @@ export const SETTINGS = {
     }),
     trustedProxy: boolean('QUEEN_KV_TRUSTED_PROXY', {
       default: false,
-      about: 'asserts that only a proxy reaches this broker, and that it sets or removes x-queen-tenant itself',
+      about:
+        'asserts that only a proxy reaches this broker, and that it sets or removes x-queen-tenant itself',
     }),
   },
 

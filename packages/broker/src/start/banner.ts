@@ -5,6 +5,8 @@ export interface Banner {
   url: string;
   /** What it stores into. */
   store: string;
+  /** Who may do what. */
+  access: string;
 }
 
 export function bannerText(banner: Banner): string {
@@ -13,6 +15,7 @@ export function bannerText(banner: Banner): string {
 Queen ${banner.version}
   listens on  ${url}
   stores into ${banner.store}
+  access      ${banner.access}
 
   push:  curl -s ${url}/api/v1/push -d '{"items":[{"queue":"hello","payload":{"text":"world"}}]}'
   pop:   curl -s '${url}/api/v1/pop/queue/hello?autoAck=true&subscriptionMode=all'

@@ -77,7 +77,7 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
       expiry: { everyMs: kv.expireEveryMs, batchRows: kv.expireBatch },
       usageMs: kv.usageEveryMs,
     },
-    tenancy: false,
+    tenancy: security.tenancyHeader,
     sealingKey: security.encryptionKey === null ? null : parseSealingKey(security.encryptionKey),
   };
 }

@@ -1,3 +1,4 @@
+import { EngineError } from '../engine/errors.ts';
 import { EmbeddedError } from '../store/embedded/failure.ts';
 import { ServerRequirementError, StoreError } from '../store/errors.ts';
 import { SchemaError } from '../store/schema.ts';
@@ -8,6 +9,7 @@ export function sentenceOf(error: unknown): string {
   if (error instanceof ConfigFaults) return error.faults.join('\nFATAL: ');
   if (
     error instanceof EmbeddedError ||
+    (error instanceof EngineError && error.kind === 'refused') ||
     error instanceof SchemaError ||
     error instanceof ServerRequirementError
   ) {

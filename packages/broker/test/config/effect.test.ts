@@ -31,14 +31,21 @@ test('a setting is used by somebody, or says that it has no effect', () => {
   engineSettings(config, plan);
 
   // What the start itself uses, by its text: these groups are about the process and not about the engine.
-  const files = ['main.ts', 'config.ts', 'config/database.ts', 'start/database.ts'];
+  const files = [
+    'main.ts',
+    'config.ts',
+    'config/access.ts',
+    'config/database.ts',
+    'start/access.ts',
+    'start/database.ts',
+  ];
   const text = files
     .map((file) => readFileSync(new URL(`../../src/${file}`, import.meta.url), 'utf8'))
     .join('');
   const idle: string[] = [];
   for (const [group, settings] of Object.entries(SETTINGS)) {
     for (const [key, setting] of Object.entries(settings) as [string, Setting<unknown>][]) {
-      const own = ['server', 'postgres', 'security'].includes(group);
+      const own = ['server', 'postgres', 'security', 'auth'].includes(group);
       const byStart = new RegExp(own ? `\\b${key}\\b` : `config\\.${group}\\.${key}\\b`).test(text);
       const used = byStart || read.has(`${group}.${key}`);
       if (used === (setting.later !== null) && setting.later !== 'refuse')

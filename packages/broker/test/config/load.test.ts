@@ -112,7 +112,8 @@ test('all faults at once; unknown and idle names are warnings', () => {
       LOG_LEVEL: 'loud',
       QUEEN_TYPO: '1',
       QUEEN_MESH_PORT: '6633',
-      QUEEN_KV_PREFIX_LIMIT: '5',
+      QUEEN_PG_THREADS: '5',
+      JWT_ISSUR: 'x',
       HOME: '/',
     },
     MACHINE,
@@ -120,8 +121,9 @@ test('all faults at once; unknown and idle names are warnings', () => {
   assert.equal(loaded.ok, false);
   assert.equal(loaded.ok ? 0 : loaded.faults.length, 2);
   assert.deepEqual(loaded.warnings, [
-    'QUEEN_KV_PREFIX_LIMIT has no effect yet',
+    'JWT_ISSUR is unknown and has no effect',
     'QUEEN_MESH_PORT has no meaning here: brokers meet through the database',
+    'QUEEN_PG_THREADS has no effect yet',
     'QUEEN_TYPO is unknown and has no effect',
   ]);
 });
@@ -157,9 +159,68 @@ test('the first of two names wins', () => {
   assert.equal(load({ POP_DEFAULT_TIMEOUT_MS: '5', DEFAULT_TIMEOUT: '7' }).pop.defaultTimeoutMs, 7);
 });
 
-test('a protection that is not there is refused, switched off it is fine', () => {
-  assert.match(faults({ JWT_ENABLED: 'true' })[0] ?? '', /^JWT_ENABLED: this version cannot do that yet/);
+test('tokens need something to be verified with, by the family of their algorithm', () => {
+  const secret = { JWT_SECRET: 'x'.repeat(32) };
+  const pem = { JWT_PUBLIC_KEY: 'any text: what is wrong with it is told when a token needs it' };
+  const jwks = { JWT_JWKS_URL: 'https://issuer.example/jwks.json' };
+  for (const algorithm of ['HS256', 'HS384', 'hs512', 'auto']) {
+    const on = { JWT_ENABLED: 'true', JWT_ALGORITHM: algorithm };
+    for (const key of [secret, pem, jwks]) assert.deepEqual(faults({ ...on, ...key }), [], algorithm);
+    for (const none of [{}, { JWT_SECRET: '' }, { JWT_SECRET: ' \n' }, { JWT_PUBLIC_KEY: ' ' }]) {
+      assert.match(faults({ ...on, ...none })[0] ?? '', /^JWT_ENABLED with .* needs a key: set JWT_SECRET,/);
+    }
+  }
+  for (const algorithm of ['RS256', 'RS384', 'RS512', 'EdDSA']) {
+    const on = { JWT_ENABLED: 'true', JWT_ALGORITHM: algorithm };
+    for (const key of [pem, jwks]) assert.deepEqual(faults({ ...on, ...key }), [], algorithm);
+    for (const none of [{}, secret]) {
+      assert.match(
+        faults({ ...on, ...none })[0] ?? '',
+        /^JWT_ENABLED with .* needs a key: set JWT_PUBLIC_KEY or/,
+      );
+    }
+  }
+  assert.match(
+    faults({ JWT_ENABLED: 'true', JWT_ALGORITHM: 'ES256', ...secret })[0] ?? '',
+    /^JWT_ALGORITHM=/,
+  );
+  assert.match(faults({ JWT_JWKS_URL: 'file:///etc/keys' })[0] ?? '', /^JWT_JWKS_URL=/);
   assert.deepEqual(faults({ JWT_ENABLED: 'false' }), []);
+});
+
+test('a secret is taken byte for byte, a list may be empty', () => {
+  assert.equal(load({ JWT_SECRET: ' secret \n' }).auth.secret, ' secret \n');
+  assert.deepEqual(load({}).auth.skipPaths, ['/health', '/metrics/prometheus', '/metrics', '/']);
+  assert.deepEqual(load({ JWT_SKIP_PATHS: '' }).auth.skipPaths, []);
+  assert.deepEqual(load({ JWT_SKIP_PATHS: ' /a , ,/b/,' }).auth.skipPaths, ['/a', '/b/']);
+});
+
+test('with tokens it listens everywhere, without them only here', () => {
+  const tokens = { JWT_ENABLED: '1', JWT_SECRET: 'x'.repeat(32) };
+  assert.equal(load(tokens).server.bindAddress, '0.0.0.0');
+  assert.equal(load({ ...tokens, QUEEN_BIND_ADDR: '127.0.0.1' }).server.bindAddress, '127.0.0.1');
+  const warnings = (env: NodeJS.ProcessEnv) => loadConfig(env, MACHINE).warnings;
+  assert.deepEqual(warnings({ ...tokens, QUEEN_BIND_ADDR: '0.0.0.0' }), []);
+  assert.match(warnings({ ...tokens, JWT_SECRET: 'short' })[0] ?? '', /^JWT_SECRET is shorter/);
+  assert.match(warnings({ ...tokens, JWT_SKIP_PATHS: '/health,/api/v1/push' })[0] ?? '', /push$/);
+});
+
+test('a tenant header is believed only behind a proxy', () => {
+  assert.match(
+    faults({ QUEEN_TENANCY_HEADER: 'true' })[0] ?? '',
+    /^QUEEN_TENANCY_HEADER needs QUEEN_KV_TRUSTED_PROXY=true/,
+  );
+  assert.deepEqual(faults({ QUEEN_TENANCY_HEADER: 'true', QUEEN_KV_TRUSTED_PROXY: '1' }), []);
+  assert.deepEqual(faults({ QUEEN_KV_TRUSTED_PROXY: '1' }), []);
+});
+
+test('a malformed sealing key stops the boot and is not shown', () => {
+  for (const key of ['abc', 'g'.repeat(64), '0'.repeat(63), '0'.repeat(65)]) {
+    assert.deepEqual(faults({ QUEEN_ENCRYPTION_KEY: key }), [
+      'QUEEN_ENCRYPTION_KEY=(not shown) is not 64 hex digits',
+    ]);
+  }
+  assert.equal(load({ QUEEN_ENCRYPTION_KEY: 'aB'.repeat(32) }).security.encryptionKey, 'aB'.repeat(32));
 });
 
 test('the page of the variables is the table', () => {
