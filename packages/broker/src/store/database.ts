@@ -163,6 +163,14 @@ export class Database implements Queryable {
     }
   }
 
+  /**
+   * `listener` is called when another server has taken over or the same one was restored: a standby that lagged
+   * may know less than this process has seen.
+   */
+  onServerReplaced(listener: () => void): void {
+    this.#primary.onReplaced = listener;
+  }
+
   /** A connection of its own outside the pool, to the server that accepts writes. */
   async session(): Promise<Session> {
     return new Session(await this.#primary.connect(), this.#timeoutMs);

@@ -48,6 +48,7 @@ const SETUP = {
                 current_setting('transaction_read_only') AS read_only,
                 current_setting('synchronous_commit') AS synchronous_commit,
                 pg_backend_pid() AS pid,
+                CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
                 count(set_config(s.name, s.setting, pg_backend_pid() <> $3::int)) AS settings
            FROM unnest($1::text[], $2::text[]) AS s (name, setting)
            JOIN pg_settings AS known ON lower(known.name) = s.name`,
@@ -58,6 +59,8 @@ interface SessionFacts {
   read_only: string;
   synchronous_commit: string;
   pid: number;
+  /** Of the write-ahead log, 8 hex digits; every promotion and every restore begins a new one. */
+  timeline: string | null;
 }
 
 export class Primary {
@@ -66,6 +69,9 @@ export class Primary {
   readonly #log: StoreLog;
   /** Hosts behind a pooler that keeps one backend for one client. */
   readonly #pooledSessions = new Set<Host>();
+  /** Another server took over (a failover), or the same one was restored: what was learned before may be untrue. */
+  onReplaced: () => void = () => {};
+  #identity: string | null = null;
   #current = 0;
   #warnedOff = false;
   #checkInterval = true;
@@ -137,6 +143,7 @@ export class Primary {
       if (facts.pid === connection.processId) connection.direct = true;
       else await this.#acceptPooler(connection, facts.pid);
       this.#checkDurability(facts.synchronous_commit);
+      this.#recognise(host, facts.timeline);
       return connection;
     } catch (error) {
       void connection.close();
@@ -183,6 +190,15 @@ export class Primary {
       );
     }
     await this.#setUp(connection, pid);
+  }
+
+  #recognise(host: Host, timeline: string | null): void {
+    const identity = `${hostName(host)}/${timeline}`;
+    const before = this.#identity;
+    this.#identity = identity;
+    if (before === null || before === identity) return;
+    this.#log.warn({ before, now: identity }, 'PostgreSQL: another server has taken over');
+    this.onReplaced();
   }
 
   #checkDurability(synchronousCommit: string): void {

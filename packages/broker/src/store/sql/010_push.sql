@@ -73,19 +73,23 @@ END $$;
 --   p_windows     the deduplication window that the caller assumed when it built the segment; NULL: no matter
 --   p_hashes      16 bytes a frame
 --   p_blobs       the packed frames
+--   p_sealed      the payloads in the segment are encrypted. NULL: the caller looks at `encrypts` itself and rolls back
+--                 what must not be stored in the clear
 -- The answer, parallel arrays again, has the segments whose partition exists, in the order of their partitions:
 --   segments      index of the segment in the call, from 1
 --   verdicts      0 stored
 --                 1 duplicates: nothing written; (dup_segments, dup_indexes, dup_offsets) tell which frames, from 0, and
 --                   the smallest offset at which each is stored
---                 3 window changed: nothing written; the caller assumed window 0, and may have left equal transactionIds
---                   in the segment, but the window is above 0
+--                 3 demands changed: nothing written; the caller assumed window 0, and may have left equal transactionIds
+--                   in the segment, but the window is above 0; or the payloads are in the clear and the queue encrypts.
+--                   What the caller remembered of the queue is old, and here is the last place where that shows
 --   bases         offset of the first frame (if it is stored)
 --   created       the segment's time
 --   windows, encrypts   what the queue wants now
 -- A segment that is not in the answer has no partition (any more).
 CREATE OR REPLACE FUNCTION queen.log_push(
   p_partitions bigint[], p_counts int[], p_verified bigint[], p_windows int[], p_hashes bytea[], p_blobs bytea[],
+  p_sealed boolean[] DEFAULT NULL,
   OUT segments int[], OUT verdicts int[], OUT bases bigint[], OUT created timestamptz[],
   OUT windows int[], OUT encrypts boolean[],
   OUT dup_segments int[], OUT dup_indexes int[], OUT dup_offsets bigint[]
@@ -106,7 +110,7 @@ DECLARE
   found_offsets bigint[];
 BEGIN
   IF (n = ALL (ARRAY[cardinality(p_counts), cardinality(p_verified), cardinality(p_windows),
-                     cardinality(p_hashes), cardinality(p_blobs)])) IS NOT TRUE THEN
+                     cardinality(p_hashes), cardinality(p_blobs), coalesce(cardinality(p_sealed), n)])) IS NOT TRUE THEN
     RAISE EXCEPTION 'log_push: misaligned arrays' USING ERRCODE = 'invalid_parameter_value';
   END IF;
 
@@ -114,7 +118,8 @@ BEGIN
   -- later time, or inherits this one through last_created_at.
   SELECT array_agg(l.seq), array_agg(l.last_offset + 1), array_agg(greatest(queen.clock(), l.last_created_at)),
          array_agg(l.win), array_agg(l.encryption_enabled),
-         array_agg(CASE WHEN l.win > 0 AND p_windows[l.seq] = 0 THEN 3 ELSE 0 END),
+         array_agg(CASE WHEN l.win > 0 AND p_windows[l.seq] = 0 OR l.encryption_enabled AND NOT p_sealed[l.seq]
+                        THEN 3 ELSE 0 END),
          array_agg(l.floor),
          bool_or(l.win > 0 AND l.last_offset > l.floor),
          bool_and(p_counts[l.seq] > 0 AND octet_length(p_hashes[l.seq]) = 16 * p_counts[l.seq]
@@ -122,7 +127,8 @@ BEGIN
     INTO segments, bases, created, windows, encrypts, verdicts, floors, unsure, aligned
     FROM (SELECT s.seq::int, p.last_offset, p.last_created_at, q.dedup_window_seconds AS win, q.encryption_enabled,
                  -- What was vouched for a shorter window says nothing about the rest of a longer one.
-                 greatest(CASE WHEN p_windows[s.seq] < q.dedup_window_seconds THEN -1 ELSE p_verified[s.seq] END,
+                 greatest(CASE WHEN p_windows[s.seq] < q.dedup_window_seconds OR p_verified[s.seq] > p.last_offset THEN -1
+                               ELSE p_verified[s.seq] END,
                           p.txns_start - 1) AS floor
             FROM unnest(p_partitions) WITH ORDINALITY AS s (id, seq)
             JOIN queen.log_partitions p ON p.id = s.id
