@@ -28,6 +28,7 @@ export const ENGINE_DEFAULTS: EngineSettings = {
   retention: {},
   retainedBytesMs: 600_000,
   safetyWalkMs: 86_400_000,
+  fetchSafeFloorMs: 30_000,
   kv: {
     valueBytesMax: 65_536,
     readBytesMax: 4_194_304,

@@ -381,6 +381,12 @@ export const SETTINGS = {
       max: 100_000,
       about: 'partitions at most; 0: no cap',
     }),
+    fetchSafeFloorMs: integer('QUEEN_FETCH_SAFE_FLOOR_MS', {
+      default: 30_000,
+      min: 1000,
+      max: HOUR_MS,
+      about: 'how far back is safe for readers by time when running transactions cannot be seen',
+    }),
   },
 
   hotlist: {

@@ -18,7 +18,9 @@ import { PendingBytes } from './admission/pending_bytes.ts';
 import { type Clock, systemClock } from './clock.ts';
 import { DedupCache } from './dedup/cache.ts';
 import { databaseWindows } from './dedup/hydration.ts';
+import { DeadLetters } from './dlq/dead_letters.ts';
 import { EngineError } from './errors.ts';
+import { Groups } from './groups/groups.ts';
 import { HotList } from './hotlist/hotlist.ts';
 import { Reseed, type ReseedSettings } from './hotlist/reseed.ts';
 import { type ExpirySettings, KvExpiry } from './kv/expiry.ts';
@@ -31,9 +33,12 @@ import type { PopSettings } from './pop/settings.ts';
 import type { FusionSettings } from './push/fusion.ts';
 import { PushPath } from './push/push_path.ts';
 import { Queues } from './queues/queues.ts';
+import { Messages } from './reads/messages.ts';
+import { Records } from './reads/records.ts';
 import { RetainedBytes } from './retention/retained_bytes.ts';
 import { RetentionLoop, type RetentionSettings } from './retention/retention_loop.ts';
 import { WatermarkWalk } from './retention/watermark_walk.ts';
+import { Traces } from './traces/traces.ts';
 import type { BrokerFace } from './types.ts';
 import type { ParkingSettings } from './wake/parking.ts';
 import { Wake } from './wake/wake.ts';
@@ -51,6 +56,8 @@ export interface EngineSettings {
   retention: Partial<RetentionSettings>;
   retainedBytesMs: number;
   safetyWalkMs: number;
+  /** How far back of now a copying reader is safe when running transactions are hidden from this broker. */
+  fetchSafeFloorMs: number;
   kv: KvSettings & {
     /** A tenant without a plan may use neither KV nor timers. */
     requireGrant: boolean;
@@ -181,6 +188,34 @@ async function assemble(
   const kvExpiry = new KvExpiry({ run: read, clock, settings: settings.kv.expiry, log });
   const kvEnabled = new SwitchMemo(() => read((on) => readSwitch(on, 'kv_enabled')), clock);
   const kvPath = new Kv({ db, quotas, enabled: kvEnabled, expiry: kvExpiry, clock, settings: settings.kv });
+  const deadLetters = new DeadLetters({
+    db,
+    admission,
+    announcer: wake,
+    dedup,
+    sealing,
+    zstdLevel: settings.zstdLevel,
+    pushPaused: () => false,
+  });
+  const groups = new Groups({
+    db,
+    admission,
+    forget: (tenant, queue, group) => {
+      hotlist.drop(tenant, queue, group);
+      popPath.forgetGroup(tenant, group);
+    },
+    repairsPublished: () => wake.repairsPublished(),
+  });
+  const messages = new Messages({ db, admission, sealing, log });
+  const records = new Records({
+    run: (work) => admission.run('pop', () => work(db)),
+    wake,
+    clock,
+    open: sealing.open,
+    log,
+    safeFloorMs: settings.fetchSafeFloorMs,
+  });
+  const traces = new Traces({ db, admission, tenancy: settings.tenancy, worker: serverId });
   const background = { db, admission, clock, log, holder: serverId };
   const retention = new RetentionLoop(background, settings.retention);
   const loops = [
@@ -203,6 +238,11 @@ async function assemble(
     namespaces: (tenant) => queues.namespaces(tenant),
     tasks: (tenant) => queues.tasks(tenant),
     deleteQueue: (tenant, queue) => queues.deleteQueue(tenant, queue),
+    deadLetters,
+    groups,
+    messages,
+    records,
+    traces,
     kv: (request) => kvPath.kv(request),
     kvNamespaces: (tenant) => kvPath.kvNamespaces(tenant),
     kvList: (request) => kvPath.kvList(request),
@@ -270,14 +310,17 @@ async function refuseSealedQueues(db: Database): Promise<void> {
 export class Sealing {
   readonly seal: ((payload: Buffer) => Buffer) | null;
   readonly open: (payload: Buffer) => Buffer;
+  /** For what does not say whether it is sealed: null when it is not, or not by this key. */
+  readonly openOurs: (payload: Buffer) => Buffer | null;
   /** Payloads that were handed out as their envelope, since no key of ours opens them. */
   unopened = 0;
   #warnedAt = Number.NEGATIVE_INFINITY;
 
   constructor(key: SealingKey | null, log: StoreLog, clock: Clock) {
     this.seal = key === null ? null : (payload) => sealPayload(key, payload);
+    this.openOurs = (payload) => (key === null ? null : openPayload(key, payload));
     this.open = (payload) => {
-      const opened = key === null ? null : openPayload(key, payload);
+      const opened = this.openOurs(payload);
       if (opened !== null) return opened;
       this.unopened++;
       if (clock.now() - this.#warnedAt >= UNSEALED_WARN_EVERY_MS) {

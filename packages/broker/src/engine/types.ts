@@ -5,7 +5,11 @@
  * microseconds since 1970 UTC.
  */
 
+import type { DeadLettersFace } from './dlq/face.ts';
+import type { GroupsFace } from './groups/face.ts';
 import type { KvFace } from './kv/operations.ts';
+import type { MessagesFace, RecordsFace } from './reads/face.ts';
+import type { TracesFace } from './traces/face.ts';
 
 /** Lower-case UUID. With tenancy off everything belongs to {@link DEFAULT_TENANT}. */
 export type TenantId = string;
@@ -280,6 +284,11 @@ export interface BrokerFace extends KvFace {
   tasks(tenant: TenantId): Promise<Grouping[]>;
   /** False: there was none. */
   deleteQueue(tenant: TenantId, queue: string): Promise<boolean>;
+  readonly deadLetters: DeadLettersFace;
+  readonly groups: GroupsFace;
+  readonly messages: MessagesFace;
+  readonly records: RecordsFace;
+  readonly traces: TracesFace;
   /** One round trip to the database; false when it does not answer. */
   healthy(): Promise<boolean>;
 }

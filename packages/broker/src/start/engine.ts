@@ -65,6 +65,7 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
     },
     retainedBytesMs: background.retainedBytesMs,
     safetyWalkMs: background.retentionSafetyWalkMs,
+    fetchSafeFloorMs: pop.fetchSafeFloorMs,
     kv: {
       valueBytesMax: kv.maxValueBytes,
       readBytesMax: kv.maxReadBytes,

@@ -1,5 +1,9 @@
 /** A hand-written broker face for the wire's tests: it records what it was asked and answers what it is told to. */
+import type { DeadLettersFace } from '../../src/engine/dlq/face.ts';
+import type { GroupsFace } from '../../src/engine/groups/face.ts';
 import type { KvAnswer, KvListing, KvListRequest, KvRequest } from '../../src/engine/kv/operations.ts';
+import type { MessagesFace, RecordsFace } from '../../src/engine/reads/face.ts';
+import type { TracesFace } from '../../src/engine/traces/face.ts';
 import {
   type AckRequest,
   type AckVerdict,
@@ -149,7 +153,19 @@ export class FakeBroker implements BrokerFace {
     this.lists.push(request);
     return this.listing;
   }
+  deadLetters: DeadLettersFace = without('deadLetters');
+  groups: GroupsFace = without('groups');
+  messages: MessagesFace = without('messages');
+  records: RecordsFace = without('records');
+  traces: TracesFace = without('traces');
   healthy(): Promise<boolean> {
     return this.onHealthy();
   }
+}
+
+/** Parts of the face that a test sets itself when it needs them. */
+function without<T extends object>(part: string): T {
+  return new Proxy({} as T, {
+    get: (_target, name) => () => Promise.reject(new Error(`${part}.${String(name)} is not faked`)),
+  });
 }

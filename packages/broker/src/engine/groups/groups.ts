@@ -1,0 +1,115 @@
+/**
+ * Consumer groups as things to look at and to move. A move commits its repair together with the cursors; after that
+ * this broker drops what it remembers at once, and the peers when they hear of it (or look, at the latest a minute on).
+ */
+import { requiredNameFault } from '../../log/names.ts';
+import type { Queryable } from '../../store/database.ts';
+import * as store from '../../store/groups.ts';
+import { fromStore, refused } from '../errors.ts';
+import type { TenantId } from '../types.ts';
+import type { GroupQueue, GroupStanding, GroupsFace, LaggingPartition, SeekRequest } from './face.ts';
+
+export interface GroupsDeps {
+  db: Queryable;
+  /** Takes a slot before a connection. */
+  admission: { run<T>(lane: 'maintenance', work: () => Promise<T>): Promise<T> };
+  /** Forgets on this broker what it knows of a group on a queue: rings, pins, registrations. Wakes who waits. */
+  forget: (tenant: TenantId, queue: string, group: string) => void;
+  /** Tells the peers that repairs are there to be read. */
+  repairsPublished: () => void;
+}
+
+const LAGGING_MAX = 10_000;
+const MICROS = 1_000_000;
+
+export class Groups implements GroupsFace {
+  readonly #deps: GroupsDeps;
+
+  constructor(deps: GroupsDeps) {
+    this.#deps = deps;
+  }
+
+  async list(tenant: TenantId): Promise<GroupStanding[]> {
+    const rows = await this.#run((db) => store.listGroups(db, tenant));
+    return rows.map(({ mode, atMicros, registeredAtMicros, ...standing }) => ({
+      ...standing,
+      subscription:
+        mode === null || registeredAtMicros === null
+          ? null
+          : { mode, fromMicros: atMicros, createdAtMicros: registeredAtMicros },
+    }));
+  }
+
+  async lagging(tenant: TenantId, minSeconds: number): Promise<LaggingPartition[]> {
+    const rows = await this.#run((db) =>
+      store.laggingPartitions(db, tenant, Math.max(0, minSeconds) * MICROS, LAGGING_MAX),
+    );
+    return rows.map(({ partitionId, sinceMicros, ...row }) => ({
+      ...row,
+      partitionId: String(partitionId),
+      oldestMicros: sinceMicros,
+    }));
+  }
+
+  async detail(tenant: TenantId, group: string): Promise<GroupQueue[]> {
+    if (requiredNameFault(group, 'group') !== null) return [];
+    const rows = await this.#run((db) => store.groupDetail(db, tenant, group));
+    const queues = new Map<string, GroupQueue>();
+    for (const { queue, conflation, ...partition } of rows) {
+      let found = queues.get(queue);
+      if (found === undefined) {
+        found = { queue, conflation, partitions: [] };
+        queues.set(queue, found);
+      }
+      found.partitions.push(partition);
+    }
+    return [...queues.values()];
+  }
+
+  async subscribe(tenant: TenantId, group: string, fromMicros: number): Promise<number> {
+    checkName(group, 'group');
+    return this.#run((db) => store.subscribeGroup(db, tenant, group, fromMicros));
+  }
+
+  async seek(request: SeekRequest): Promise<{ moved: number; resumesAt: number | null }> {
+    const { tenant, queue, partition, group, target } = request;
+    checkName(group, 'group');
+    checkName(queue, 'queue');
+    const sought = await this.#run((db) => store.seekGroup(db, tenant, queue, partition, group, target));
+    if (sought.moved > 0) this.#moved(tenant, [queue], group);
+    return sought;
+  }
+
+  async delete(
+    tenant: TenantId,
+    group: string,
+    queue: string | null,
+    registrations: boolean,
+  ): Promise<{ cursors: number }> {
+    checkName(group, 'group');
+    if (queue !== null) checkName(queue, 'queue');
+    const { cursors, queues } = await this.#run((db) =>
+      store.deleteGroup(db, tenant, group, queue, registrations),
+    );
+    this.#moved(tenant, queues, group);
+    return { cursors };
+  }
+
+  #moved(tenant: TenantId, queues: readonly string[], group: string): void {
+    for (const queue of queues) this.#deps.forget(tenant, queue, group);
+    if (queues.length > 0) this.#deps.repairsPublished();
+  }
+
+  async #run<T>(work: (db: Queryable) => Promise<T>): Promise<T> {
+    try {
+      return await this.#deps.admission.run('maintenance', () => work(this.#deps.db));
+    } catch (error) {
+      throw fromStore(error);
+    }
+  }
+}
+
+function checkName(name: string, field: string): void {
+  const fault = requiredNameFault(name, field);
+  if (fault !== null) throw refused('bad_name', fault, field);
+}
