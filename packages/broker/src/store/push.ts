@@ -1,9 +1,9 @@
 /** The appending procedures (sql/010_push.sql), one function each: parameters named, results decoded. */
-import { byteaArray, int4Array, int8Array, textArray } from './arrays.ts';
+import { boolArray, byteaArray, int4Array, int8Array, textArray } from './arrays.ts';
 import { type Queryable, statement } from './database.ts';
 import { invariant } from './invariant.ts';
 
-export const VERDICT = { stored: 0, duplicates: 1, missing: 2, windowChanged: 3 } as const;
+export const VERDICT = { stored: 0, duplicates: 1, missing: 2, windowChanged: 3, unsealed: 4 } as const;
 
 /** One segment to append. */
 export interface Append {
@@ -17,6 +17,8 @@ export interface Append {
   /** 16 bytes a frame. */
   hashes: Buffer;
   blob: Buffer;
+  /** Its payloads are encrypted. */
+  sealed: boolean;
 }
 
 export interface Duplicate {
@@ -31,7 +33,10 @@ export type AppendVerdict =
   | { verdict: typeof VERDICT.stored; queue: QueueDemands; base: number; createdAtMicros: number }
   | { verdict: typeof VERDICT.duplicates; queue: QueueDemands; duplicates: Duplicate[] }
   | { verdict: typeof VERDICT.missing }
-  | { verdict: typeof VERDICT.windowChanged; queue: QueueDemands };
+  /** Also when the queue wants encrypted payloads since a while. */
+  | { verdict: typeof VERDICT.windowChanged; queue: QueueDemands }
+  /** Only of a transaction: the queue wants encrypted payloads, and these are not. */
+  | { verdict: typeof VERDICT.unsealed; queue: QueueDemands };
 
 export interface QueueDemands {
   /** The deduplication window; 0: off. */
@@ -58,7 +63,7 @@ const APPEND = statement(
   'push_append',
   `SELECT segments, verdicts, bases, created, windows, encrypts,
           dup_segments AS "dupSegments", dup_indexes AS "dupIndexes", dup_offsets AS "dupOffsets"
-     FROM queen.log_push($1::bigint[], $2::int[], $3::bigint[], $4::int[], $5::bytea[], $6::bytea[])`,
+     FROM queen.log_push($1::bigint[], $2::int[], $3::bigint[], $4::int[], $5::bytea[], $6::bytea[], $7::boolean[])`,
 );
 const PROVISION = statement(
   'push_provision',
@@ -71,7 +76,7 @@ const COVERING = statement(
 );
 
 /** Arrays in step, one element a segment whose partition was found. Segments count from 1, frames from 0. */
-interface AppendRow {
+export interface AppendRow {
   segments: number[] | null;
   verdicts: number[];
   bases: number[];
@@ -90,15 +95,28 @@ interface AppendRow {
 export async function append(db: Queryable, segments: readonly Append[]): Promise<AppendVerdict[]> {
   if (segments.length === 0) return [];
   const [row] = await db.query<AppendRow>(APPEND, [
+    ...appendParams(segments),
+    boolArray(segments.map((s) => s.sealed)),
+  ]);
+  invariant(row !== undefined, 'append_row');
+  return appendVerdicts(row, segments.length);
+}
+
+/** The arguments of the append procedure, up to the blobs. */
+export function appendParams(segments: readonly Append[]): Buffer[] {
+  return [
     int8Array(segments.map((s) => s.partitionId)),
     int4Array(segments.map((s) => s.count)),
     int8Array(segments.map((s) => s.verifiedUpto)),
     int4Array(segments.map((s) => s.windowSeconds)),
     byteaArray(segments.map((s) => s.hashes)),
     byteaArray(segments.map((s) => s.blob)),
-  ]);
-  invariant(row !== undefined, 'append_row');
-  const verdicts: AppendVerdict[] = segments.map(() => ({ verdict: VERDICT.missing }));
+  ];
+}
+
+/** Its answer, one verdict a segment, in order. */
+export function appendVerdicts(row: AppendRow, segments: number): AppendVerdict[] {
+  const verdicts: AppendVerdict[] = Array.from({ length: segments }, () => ({ verdict: VERDICT.missing }));
   const found = row.segments ?? [];
   for (let i = 0; i < found.length; i++) {
     const at = found[i]! - 1;
@@ -118,7 +136,7 @@ export async function append(db: Queryable, segments: readonly Append[]): Promis
 function verdictAt(row: AppendRow, i: number): AppendVerdict {
   const verdict = row.verdicts[i]!;
   const queue = { windowSeconds: row.windows[i]!, encrypts: row.encrypts[i]! };
-  if (verdict === VERDICT.windowChanged) return { verdict, queue };
+  if (verdict === VERDICT.windowChanged || verdict === VERDICT.unsealed) return { verdict, queue };
   if (verdict === VERDICT.duplicates) return { verdict, queue, duplicates: [] };
   const base = row.bases[i]!;
   invariant(verdict === VERDICT.stored && base >= 0, 'append_verdict', { verdict, base });

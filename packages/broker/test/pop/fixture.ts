@@ -111,6 +111,7 @@ export async function setup(t: Teardown): Promise<Rig> {
           windowSeconds: place!.windowSeconds,
           hashes: hashTransactionIds(texts),
           blob: await packSegment(frames, 1),
+          sealed: false,
         },
       ]);
       if (verdict?.verdict !== VERDICT.stored) throw new Error(`not stored: ${JSON.stringify(verdict)}`);

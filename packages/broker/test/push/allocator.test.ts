@@ -36,6 +36,7 @@ async function segment(
     windowSeconds: 60,
     hashes: hashTransactionIds(ids),
     blob: await packSegment(frames, 1),
+    sealed: false,
     ...over,
   };
 }
@@ -229,6 +230,29 @@ test('a segment that was built without a window is not stored under one', async 
     [a, 1, hashTransactionIds(['x']), twice.blob],
   );
   assert.deepEqual(rows, [{ verdict: VERDICT.stored, base: 2, dup: null }]);
+});
+
+test('a segment in the clear is not stored in a queue that encrypts', async (t) => {
+  const rig = await Rig.open(t);
+  const [a, b] = (await lanes(rig, 60, 'a', 'b')) as [number, number];
+  const encrypt = (on: boolean) => sql(rig.db, `UPDATE queen.queues SET encryption_enabled = ${on}`);
+  await encrypt(true);
+  const queue = { windowSeconds: 60, encrypts: true };
+  assert.deepEqual(await one(rig, await segment(a, ['x'])), { verdict: VERDICT.windowChanged, queue });
+  assert.equal((await rig.partition('a')).last_offset, -1);
+  // Its neighbour in the bundle is not concerned.
+  const bundle = [await segment(a, ['x']), await segment(b, ['y'], { sealed: true })];
+  assert.deepEqual(
+    (await append(rig.db, bundle)).map((each) => each.verdict),
+    [VERDICT.windowChanged, VERDICT.stored],
+  );
+  assert.equal((await rig.partition('a')).last_offset, -1);
+  assert.equal((await one(rig, await segment(a, ['x'], { sealed: true }))).verdict, VERDICT.stored);
+  // What is sealed already may be stored anywhere: its frames say so themselves.
+  await encrypt(false);
+  assert.equal((await one(rig, await segment(a, ['z'], { sealed: true }))).verdict, VERDICT.stored);
+  assert.equal((await one(rig, await segment(a, ['w']))).verdict, VERDICT.stored);
+  await assertLogInvariants(rig.db);
 });
 
 test('created_at never goes back when the clock does', async (t) => {

@@ -6,6 +6,8 @@ import { startProxy } from '../../../../test/kit/proxy.ts';
 import { PendingBytes } from '../../src/engine/admission/pending_bytes.ts';
 import { systemClock } from '../../src/engine/clock.ts';
 import type { FailedFrames } from '../../src/engine/push/failure.ts';
+import { openPayload, parseSealingKey, sealPayload } from '../../src/log/envelope.ts';
+import { unpackSegment } from '../../src/log/segment.ts';
 import { StoreError } from '../../src/store/errors.ts';
 import { cache, gate, hooked, item, push, pushIds, QUEUE, Rig, sql, statuses, until } from './fixture.ts';
 
@@ -76,6 +78,45 @@ test('a window that appears while a segment is under way is noticed', async (t) 
   await pushIds(path, ['d']);
   const open = await Promise.all([pushIds(path, ['a']), pushIds(path, ['a'])]);
   assert.deepEqual(open.map(statuses), [['queued'], ['queued']]);
+  await assertLogInvariants(rig.db);
+});
+
+test('encryption that somebody switches on is followed at once, whatever is remembered', async (t) => {
+  const rig = await Rig.open(t);
+  const key = parseSealingKey('5a'.repeat(32))!;
+  const keyed = rig.path({ seal: (payload) => sealPayload(key, payload) });
+  const spilled: FailedFrames[] = [];
+  const keyless = rig.path({ spill: async (frames) => void spilled.push(frames) });
+  const stored = async () => {
+    const rows = await sql<{ blob: Buffer; count: number }>(
+      rig.db,
+      `SELECT s.blob, (s.end_offset - s.base_offset + 1)::int AS count FROM queen.log_segments s
+        ORDER BY s.partition_id, s.base_offset`,
+    );
+    return (await Promise.all(rows.map(({ blob, count }) => unpackSegment(blob, count)))).flat();
+  };
+  assert.deepEqual(statuses([...(await pushIds(keyed, ['a'])), ...(await pushIds(keyless, ['b']))]), [
+    'queued',
+    'queued',
+  ]);
+  await sql(rig.db, 'UPDATE queen.queues SET encryption_enabled = true');
+  const [sealed] = await pushIds(keyed, ['secret-1']);
+  assert.equal(sealed!.status, 'queued');
+  const refused = await pushIds(keyless, ['secret-2', 'secret-3']);
+  assert.deepEqual(statuses(refused), ['failed', 'failed']);
+  for (const { error } of refused) assert.match(error!, /^encryption_required/);
+  assert.deepEqual(spilled, [], 'nor is it kept in the clear on a disk');
+  const frames = await stored();
+  assert.deepEqual(
+    frames.map((frame) => [frame.transactionId, frame.encrypted]),
+    [
+      ['a', false],
+      ['b', false],
+      ['secret-1', true],
+    ],
+  );
+  assert.ok(!frames[2]!.payload.includes('secret-1'));
+  assert.equal(openPayload(key, frames[2]!.payload)!.toString(), '{"n":"secret-1"}');
   await assertLogInvariants(rig.db);
 });
 
@@ -281,8 +322,6 @@ test('a queue that encrypts takes nothing from a broker without a key', async (t
   const path = rig.path();
   await pushIds(path, ['a']);
   await sql(rig.db, 'UPDATE queen.queues SET encryption_enabled = TRUE');
-  // The memo learns of it with the next append at the latest.
-  await pushIds(path, ['b']);
   const [refused] = await pushIds(path, ['c']);
   assert.equal(refused!.status, 'failed');
   assert.match(refused!.error!, /^encryption_required/);
@@ -291,7 +330,7 @@ test('a queue that encrypts takes nothing from a broker without a key', async (t
   const report = await assertLogInvariants(rig.db);
   const stored = report.messages.get((await rig.partition()).id)!;
   assert.deepEqual(
-    stored.slice(2).map((m) => Buffer.from(JSON.parse(m.payload), 'base64').toString()),
+    stored.slice(1).map((m) => Buffer.from(JSON.parse(m.payload), 'base64').toString()),
     [item('c').payload.toString(), item('d').payload.toString()],
   );
 });

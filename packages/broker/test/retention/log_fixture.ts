@@ -42,6 +42,7 @@ export async function append(db: Queryable, partitionId: number, txns: readonly 
     windowSeconds: 1,
     hashes: Buffer.concat(txns.map(hashOf)),
     blob: Buffer.from(txns.join()),
+    sealed: false,
   };
   const result = (await push.append(db, [segment]))[0]!;
   switch (result.verdict) {

@@ -41,7 +41,15 @@ async function store(
   windowSeconds = 3600,
 ) {
   const hashes = hashTransactionIds(txns);
-  const segment = { partitionId, count: txns.length, verifiedUpto, windowSeconds, hashes, blob: BLOB };
+  const segment = {
+    partitionId,
+    count: txns.length,
+    verifiedUpto,
+    windowSeconds,
+    hashes,
+    blob: BLOB,
+    sealed: false,
+  };
   const [verdict] = await append(db, [segment]);
   assert.ok(verdict !== undefined && verdict.verdict !== VERDICT.missing);
   return verdict;

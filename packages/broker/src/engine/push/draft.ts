@@ -79,6 +79,7 @@ export class Draft {
       verifiedUpto: windowSeconds > 0 ? verifiedUpto(this.#hashes) : -1,
       windowSeconds,
       hashes: this.#hashes,
+      sealed: encrypts,
     };
     const blob = packSegment(frames, level);
     return Buffer.isBuffer(blob) ? { ...append, blob } : blob.then((packed) => ({ ...append, blob: packed }));

@@ -6,7 +6,7 @@
  * - duplicates: nothing was written. Read the originals' ids, answer those frames, append the others again as a smaller
  *   segment. Every round takes at least one frame away, so it ends.
  * - missing: the partition was removed. Forget it, provision anew, append again.
- * - window changed: the queue got a window since the segment was built. Build it again by the new one.
+ * - window changed: the queue got a window since the segment was built, or wants its payloads sealed. Build it again.
  * - the statement failed: if the database refused it, each draft is tried by itself, so that one which cannot be stored
  *   takes nobody down with it; else all that were in it share the answer, unavailable or in doubt.
  *
@@ -127,7 +127,8 @@ export class Flusher {
     if (error.kind === 'in_doubt') this.counters.failedInDoubt += draft.count;
     else if (error.kind === 'refused') this.counters.failedRefused += draft.count;
     else this.counters.failedUnavailable += draft.count;
-    if (spill !== null) {
+    // Kept in the clear it would be what its queue must never hold, on a disk instead of in a table.
+    if (spill !== null && error.code !== 'encryption_required') {
       try {
         await spill({ tenant, queue, partition, frames: draft.frames, error });
         draft.buffered();
