@@ -13,7 +13,9 @@ export type FaultPoint =
   /** Cursors have moved; the dead letters that were asked for are still to be handed off. */
   | 'ack.decided'
   /** A dead letter is in its table. */
-  | 'ack.handed_off';
+  | 'ack.handed_off'
+  /** A transaction is committed; nobody has been told. */
+  | 'transaction.committed';
 
 export type FaultHook = (point: FaultPoint) => void;
 

@@ -63,7 +63,7 @@ const LOG_ACK = statement(
                                $8::bytea, $9::int)`,
 );
 
-interface LogAckRow {
+export interface LogAckRow {
   outcomes: number[];
   befores: (number | null)[];
   afters: (number | null)[];
@@ -89,6 +89,21 @@ export async function logAck(
   groups: readonly AckGroupArgs[],
   caution: (typeof CAUTION)[keyof typeof CAUTION],
 ): Promise<AckGroupRow[]> {
+  const rows = await db.query<LogAckRow>(LOG_ACK, [
+    uuidArray(groups.map((group) => group.tenant)),
+    int8Array(groups.map((group) => group.partitionId)),
+    textArray(groups.map((group) => group.group)),
+    textArray(groups.map((group) => group.lease)),
+    ...ackItemParams(groups),
+    caution,
+  ]);
+  const row = rows[0];
+  invariant(row !== undefined, 'ack_result', { groups: groups.length });
+  return ackGroupRows(row, groups);
+}
+
+/** The arguments of the procedure that say what the items of the groups are. */
+export function ackItemParams(groups: readonly Omit<AckGroupArgs, 'lease'>[]): Buffer[] {
   const codes: number[] = [];
   const offsets: number[] = [];
   const owners: number[] = [];
@@ -100,25 +115,18 @@ export async function logAck(
       owners.push(index + 1);
     }
   });
-  const rows = await db.query<LogAckRow>(LOG_ACK, [
-    uuidArray(groups.map((group) => group.tenant)),
-    int8Array(groups.map((group) => group.partitionId)),
-    textArray(groups.map((group) => group.group)),
-    textArray(groups.map((group) => group.lease)),
-    int4Array(owners),
-    int4Array(codes),
-    int8Array(offsets),
-    joinHashes(groups, codes.length),
-    caution,
-  ]);
-  const row = rows[0];
+  return [int4Array(owners), int4Array(codes), int8Array(offsets), joinHashes(groups, codes.length)];
+}
+
+/** Its answer, one row a group, in order. */
+export function ackGroupRows(row: LogAckRow, groups: readonly Omit<AckGroupArgs, 'lease'>[]): AckGroupRow[] {
+  const items = groups.reduce((sum, group) => sum + group.codes.length, 0);
   invariant(
-    row !== undefined &&
-      row.outcomes.length === groups.length &&
-      row.item_offsets.length === codes.length &&
-      row.item_below.length === codes.length,
+    row.outcomes.length === groups.length &&
+      row.item_offsets.length === items &&
+      row.item_below.length === items,
     'ack_result',
-    { groups: groups.length, items: codes.length },
+    { groups: groups.length, items },
   );
   let at = 0;
   return groups.map((group, i) => {
@@ -140,7 +148,7 @@ export async function logAck(
   });
 }
 
-function joinHashes(groups: readonly AckGroupArgs[], items: number): Buffer {
+function joinHashes(groups: readonly Omit<AckGroupArgs, 'lease'>[], items: number): Buffer {
   const only = groups.length === 1 ? groups[0]!.hashes : null;
   if (only !== null) {
     invariant(only.length === 16 * items, 'ack_hashes', { bytes: only.length, items });

@@ -77,33 +77,64 @@ export interface KvOutcome {
   grownBytes: number;
 }
 
-const KV_PARAMS = `$1::uuid, $2::int[], $3::text[], $4::text[], $5::text[], $6::text[]::bigint[], $7::text[]::bigint[],
-  $8::boolean[], $9::text[], $10::text[], $11::int[], $12::boolean[], $13::int[], $14::text[], $15::bigint, $16::bigint,
-  $17::bigint, $18::boolean, $19::boolean`;
-const KV_COLUMNS = `failed, failure, done, reasons, versions, vals, expires, updated, row_ops AS "rowOps",
-  row_keys AS "rowKeys", row_vals AS "rowVals", row_versions AS "rowVersions", row_expires AS "rowExpires",
-  row_updated AS "rowUpdated", cut, grown_rows AS "grownRows", grown_bytes AS "grownBytes"`;
+const APPLY_COLUMNS = [
+  ...[
+    'failed',
+    'failure',
+    'done',
+    'reasons',
+    'versions',
+    'vals',
+    'expires',
+    'updated',
+    'row_ops',
+    'row_keys',
+    'row_vals',
+  ],
+  ...['row_versions', 'row_expires', 'row_updated', 'cut', 'grown_rows', 'grown_bytes'],
+];
+const APPLY_CALL = `queen.kv_apply($1::uuid, $2::int[], $3::text[], $4::text[], $5::text[], $6::text[]::bigint[],
+  $7::text[]::bigint[], $8::boolean[], $9::text[], $10::text[], $11::int[], $12::boolean[], $13::int[], $14::text[],
+  $15::bigint, $16::bigint, $17::bigint, $18::boolean, $19::boolean)`;
+const APPLY_PARAMS = 19;
 
-const APPLY = statement('kv_apply', `SELECT ${KV_COLUMNS} FROM queen.kv_apply(${KV_PARAMS})`);
+/**
+ * The call as part of a larger statement: its expression (placeholders from $1 on), its columns under `alias`, and for each
+ * use the parameters and the reading of the row.
+ */
+export function kvStatement(alias: string) {
+  return {
+    call: APPLY_CALL,
+    count: APPLY_PARAMS,
+    columns: APPLY_COLUMNS.map((column) => `${alias}.${column} AS kv_${column}`).join(', '),
+    prepare(call: KvCall): { params: Param[]; decode(row: object | undefined): KvOutcome } {
+      const order = lockOrder(call.steps);
+      return { params: applyParams(call, order), decode: (row) => decode(row, call.steps, order) };
+    },
+  };
+}
+
+const ALONE = kvStatement('k');
+const APPLY = statement('kv_apply', `SELECT ${ALONE.columns} FROM ${ALONE.call} k`);
 
 interface ApplyRow {
-  failed: number | null;
-  failure: 'kv_precondition' | 'kv_quota_exceeded' | null;
-  done: boolean[];
-  reasons: (string | null)[];
-  versions: (number | null)[];
-  vals: (string | null)[];
-  expires: (number | null)[];
-  updated: (number | null)[];
-  rowOps: number[] | null;
-  rowKeys: string[];
-  rowVals: (string | null)[];
-  rowVersions: (number | null)[];
-  rowExpires: (number | null)[];
-  rowUpdated: (number | null)[];
-  cut: number[] | null;
-  grownRows: number;
-  grownBytes: number;
+  kv_failed: number | null;
+  kv_failure: 'kv_precondition' | 'kv_quota_exceeded' | null;
+  kv_done: boolean[];
+  kv_reasons: (string | null)[];
+  kv_versions: (number | null)[];
+  kv_vals: (string | null)[];
+  kv_expires: (number | null)[];
+  kv_updated: (number | null)[];
+  kv_row_ops: number[] | null;
+  kv_row_keys: string[];
+  kv_row_vals: (string | null)[];
+  kv_row_versions: (number | null)[];
+  kv_row_expires: (number | null)[];
+  kv_row_updated: (number | null)[];
+  kv_cut: number[] | null;
+  kv_grown_rows: number;
+  kv_grown_bytes: number;
 }
 
 /**
@@ -111,13 +142,10 @@ interface ApplyRow {
  * caller; alone, the caller must see to it that nothing can have been written before a failure.
  */
 export async function applyKv(db: Queryable, call: KvCall): Promise<KvOutcome> {
-  const { steps } = call;
-  const order = lockOrder(steps);
-  const readOnly = steps.every((step) => step.code === KV_OP.get || step.code > KV_OP.incr);
-  const rows = await db.query<ApplyRow>(APPLY, applyParams(call, order), { readOnly });
-  const row = rows[0];
-  invariant(row !== undefined && row.done.length === steps.length, 'kv_result', { steps: steps.length });
-  return decode(row, steps, order);
+  const { params, decode } = ALONE.prepare(call);
+  const readOnly = call.steps.every((step) => step.code === KV_OP.get || step.code > KV_OP.incr);
+  const rows = await db.query(APPLY, params, { readOnly });
+  return decode(rows[0]);
 }
 
 /** Single keys first, by (namespace, key) in byte order, those on one key as they came; then the rest. */
@@ -188,42 +216,47 @@ export function prefixEnd(prefix: string): string | null {
   return null;
 }
 
-function decode(row: ApplyRow, steps: readonly KvStep[], order: readonly number[]): KvOutcome {
+function decode(given: object | undefined, steps: readonly KvStep[], order: readonly number[]): KvOutcome {
+  const row = given as ApplyRow | undefined;
+  invariant(row !== undefined && row.kv_done.length === steps.length, 'kv_result', { steps: steps.length });
   const answers = new Array<KvAnswer>(steps.length);
   order.forEach((step, i) => {
     answers[step] = {
-      done: row.done[i]!,
-      reason: row.reasons[i]!,
-      version: row.versions[i]!,
-      value: row.vals[i]!,
-      expiresAtMicros: row.expires[i]!,
-      updatedAtMicros: row.updated[i]!,
+      done: row.kv_done[i]!,
+      reason: row.kv_reasons[i]!,
+      version: row.kv_versions[i]!,
+      value: row.kv_vals[i]!,
+      expiresAtMicros: row.kv_expires[i]!,
+      updatedAtMicros: row.kv_updated[i]!,
       rows: [],
       omitted: [],
       truncated: false,
     };
   });
-  for (let r = 0; r < (row.rowOps?.length ?? 0); r++) {
-    const answer = answers[order[row.rowOps![r]! - 1]!]!;
-    const version = row.rowVersions[r]!;
+  for (let r = 0; r < (row.kv_row_ops?.length ?? 0); r++) {
+    const answer = answers[order[row.kv_row_ops![r]! - 1]!]!;
+    const key = row.kv_row_keys[r]!;
+    const version = row.kv_row_versions[r]!;
     if (version === null) {
-      answer.omitted.push(row.rowKeys[r]!);
+      answer.omitted.push(key);
       continue;
     }
     answer.rows.push({
-      key: row.rowKeys[r]!,
-      value: row.rowVals[r]!,
+      key,
+      value: row.kv_row_vals[r]!,
       version,
-      expiresAtMicros: row.rowExpires[r]!,
-      updatedAtMicros: row.rowUpdated[r]!,
+      expiresAtMicros: row.kv_row_expires[r]!,
+      updatedAtMicros: row.kv_row_updated[r]!,
     });
   }
-  for (const i of row.cut ?? []) answers[order[i - 1]!]!.truncated = true;
-  const failed =
-    row.failed === null || row.failure === null
-      ? null
-      : { step: order[row.failed - 1]!, failure: row.failure };
-  return { failed, answers, grownRows: row.grownRows, grownBytes: row.grownBytes };
+  for (const i of row.kv_cut ?? []) answers[order[i - 1]!]!.truncated = true;
+  const { kv_failed: failed, kv_failure: failure } = row;
+  return {
+    failed: failed === null || failure === null ? null : { step: order[failed - 1]!, failure },
+    answers,
+    grownRows: row.kv_grown_rows,
+    grownBytes: row.kv_grown_bytes,
+  };
 }
 
 export interface KvPage {

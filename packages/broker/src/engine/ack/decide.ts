@@ -41,6 +41,16 @@ export async function decide(
 ): Promise<Decision[]> {
   const args = groups.map((group) => argsOf(group));
   const rows = await run((db) => logAck(db, args, CAUTION.defer));
+  return decideFrom(run, groups, rows, report);
+}
+
+/** The same from the answers that the procedure gave with {@link CAUTION.defer}. */
+export async function decideFrom(
+  run: Run,
+  groups: readonly AckGroup[],
+  rows: readonly AckGroupRow[],
+  report: { searched(search: Search): void; unreadable(group: AckGroup, error: UnreadableSegment): void },
+): Promise<Decision[]> {
   const decisions: Decision[] = [];
   for (const [i, group] of groups.entries()) {
     const row = rows[i]!;
@@ -49,7 +59,7 @@ export async function decide(
       continue;
     }
     try {
-      decisions.push({ group, row: await decideBySegments(run, group, args[i]!, row, report.searched) });
+      decisions.push({ group, row: await decideBySegments(run, group, argsOf(group), row, report.searched) });
     } catch (error) {
       if (!(error instanceof UnreadableSegment)) throw error;
       report.unreadable(group, error);

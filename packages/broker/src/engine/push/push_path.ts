@@ -58,7 +58,9 @@ export interface PushStats extends FlushCounters {
 
 export class PushPath {
   readonly #deps: PushDeps;
-  readonly #memo: PartitionMemo;
+  /** Where lanes are; shared with whatever else appends. */
+  readonly memo: PartitionMemo;
+  readonly provisioner: Provisioner;
   readonly #flusher: Flusher;
   readonly #fusion: Fusion;
   readonly #active = new Set<Promise<unknown>>();
@@ -71,7 +73,8 @@ export class PushPath {
     const { db, admission, dedup, announcer, zstdLevel, log } = deps;
     const memo = new PartitionMemo(deps.clock);
     const provisioner = new Provisioner((work) => admission.run('push', () => work(db)));
-    this.#memo = memo;
+    this.memo = memo;
+    this.provisioner = provisioner;
     this.#flusher = new Flusher({
       db,
       admission,
@@ -118,7 +121,7 @@ export class PushPath {
       requests: this.#requests,
       messages: this.#messages,
       active: this.#active.size,
-      memo: this.#memo.size,
+      memo: this.memo.size,
     };
   }
 
