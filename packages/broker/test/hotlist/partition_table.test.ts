@@ -11,11 +11,12 @@ test('the table does what a Map does', () => {
   );
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.boolean(), id), { maxLength: 300 }), (ops) => {
-      const table = new PartitionTable();
+      const table = new PartitionTable(new Float64Array(300));
       const map = new Map<number, number>();
       ops.forEach(([add, key], i) => {
         if (add && !map.has(key)) {
-          table.add(key, i);
+          table.ids[i] = key;
+          table.add(i);
           map.set(key, i);
         } else if (!add) {
           table.remove(key);

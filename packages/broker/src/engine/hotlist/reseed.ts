@@ -52,7 +52,7 @@ export class Reseed {
   readonly #deps: ReseedDeps;
   readonly #running = new Map<GroupRing, Seeding>();
   readonly #timers = new Map<string, Timer>();
-  #repairs: Map<string, string> | null = null;
+  #repairs: Map<string, string> = new Map();
   #stopped = false;
   #rounds = { windowed: 0, full: 0, pages: 0, repairs: 0, errors: 0 };
 
@@ -142,7 +142,7 @@ export class Reseed {
       // Not a high-water mark of time: clocks and the order of commits differ between brokers.
       const version = JSON.stringify([row.repairAtMicros, row.partition]);
       after.set(key, version);
-      if (before === null || before.get(key) === version) continue;
+      if (before.get(key) === version) continue;
       this.#rounds.repairs++;
       this.#repair(row);
     }

@@ -12,7 +12,7 @@
  * way may be missed by the claim's snapshot, so a mark sets the entry's epoch bit, and the verdict `empty` makes an
  * entry IDLE only when the bit is clear. One bit is enough: an entry has one claim at a time, and the draw clears it.
  *
- * All columns are typed arrays indexed by slot, 38 bytes an entry beside the id table; READY is a list linked
+ * All columns are typed arrays indexed by slot, 41 bytes an entry with its place in the id table; READY is a list linked
  * through `link`, PARKED a binary heap by due time whose positions are kept in `link` too. Objects would cost four
  * times as much, and a timer a partition far more. Times are milliseconds of the engine's clock.
  */
@@ -47,8 +47,8 @@ export interface RingSettings {
 
 export class Ring {
   readonly #settings: RingSettings;
-  readonly #table: PartitionTable = new PartitionTable();
   #ids: Float64Array = new Float64Array(16);
+  readonly #table: PartitionTable = new PartitionTable(this.#ids);
   #lasts: Float64Array = new Float64Array(16);
   /** Everything at or below was given out or is gone. */
   #given: Float64Array = new Float64Array(16);
@@ -448,7 +448,7 @@ export class Ring {
     this.#lasts[slot] = last;
     this.#given[slot] = given;
     this.#state[slot] = IDLE | RECENT;
-    this.#table.add(id, slot);
+    this.#table.add(slot);
     return slot;
   }
 
@@ -461,6 +461,7 @@ export class Ring {
 
   #grow(): void {
     this.#ids = grown(this.#ids);
+    this.#table.ids = this.#ids;
     this.#lasts = grown(this.#lasts);
     this.#given = grown(this.#given);
     this.#due = grown(this.#due);

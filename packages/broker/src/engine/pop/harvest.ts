@@ -11,6 +11,7 @@ import type { Queryable } from '../../store/database.ts';
 import { StoreError } from '../../store/errors.ts';
 import type { StoreLog } from '../../store/log.ts';
 import { CLAIM, type ClaimRow, claim, MEET, meet, undo, unread } from '../../store/pop.ts';
+import type { Clock } from '../clock.ts';
 import type { PopClaim, PoppedMessage } from '../types.ts';
 import { CorruptSegment, decodeClaim, type OpenPayload } from './decode.ts';
 import { CORRUPT_PARK_MS, DRAW_MAX } from './settings.ts';
@@ -29,8 +30,15 @@ export interface HarvestOptions {
   open: OpenPayload | null;
 }
 
+/**
+ * How long one attempt goes on over candidates that come to nothing. What it visited is settled, so the next attempt
+ * goes on behind it.
+ */
+const PATIENCE_MS = 2_000;
+
 export interface HarvestDeps {
   run: <T>(work: (db: Queryable) => Promise<T>) => Promise<T>;
+  clock: Clock;
   log: StoreLog;
   counters: HarvestCounters;
 }
@@ -74,9 +82,12 @@ export class Harvest {
     // No more are drawn than can be used: what one pop holds, others cannot find. A round that met only leased or
     // empty candidates is followed by a larger one, since behind a hundred partitions that others hold there may
     // be a free one.
+    const { clock } = this.#deps;
+    const started = clock.now();
     let fruitless = 0;
     for (let round = 0; this.#room() > 0 && !this.#source.stale; round++) {
       if (this.#signal?.aborted === true) return;
+      if (this.claimed.length === 0 && clock.now() - started > PATIENCE_MS) return;
       const k = Math.min(DRAW_MAX, this.#room() * 2 ** Math.min(fruitless, 6));
       const { ids, queues } = await this.#source.draw(k, this.#batch, sure && round === 0);
       if (ids.length === 0) return;

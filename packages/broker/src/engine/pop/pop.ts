@@ -167,7 +167,7 @@ export class PopPath {
     const { tenant, group, signal } = request;
     const worker = request.autoAck ? null : formatUuid(mintUuidV7(Date.now()));
     const harvest = new Harvest(
-      { run: this.#deps.run, log: this.#deps.log, counters: this.counters },
+      { run: this.#deps.run, clock: this.#deps.clock, log: this.#deps.log, counters: this.counters },
       {
         group,
         worker,

@@ -95,25 +95,44 @@ CREATE OR REPLACE FUNCTION queen.log_pop_record(
 $$;
 
 -- Gives every partition of the queues a row for the group where there is none. Ascending, the global lock order.
--- p_record: the registration that was just made; an older record that covers a partition comes before it.
+-- p_record: the registration that was just made; an older record that covers a partition comes before it. Most groups
+-- have no older one, and then nothing has to be looked up a partition.
 CREATE OR REPLACE FUNCTION queen.log_pop_seed(
   p_tenant uuid, p_group text, p_queues bigint[], p_mode text, p_at timestamptz, p_fresh boolean, p_record bigint
-) RETURNS void LANGUAGE sql VOLATILE AS $$
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  v_now timestamptz := queen.clock();
+BEGIN
+  IF NOT EXISTS (SELECT FROM queen.consumer_groups_metadata m
+                  WHERE m.tenant_id = p_tenant AND m.consumer_group = p_group AND m.id <> p_record) THEN
+    INSERT INTO queen.log_consumers (partition_id, consumer_group, committed, created_at)
+    SELECT p.id, p_group,
+           CASE WHEN p_mode = 'new' AND p_fresh THEN p.last_offset
+                WHEN p_mode = 'all' THEN GREATEST(p.log_start - 1, -1)
+                ELSE queen.log_seed(p_mode, p_at, p_fresh, p.id, p.log_start, p.last_offset, p.last_created_at) END,
+           v_now
+      FROM queen.log_partitions p
+     WHERE p.queue_id = ANY (p_queues)
+       AND NOT EXISTS (SELECT FROM queen.log_consumers c WHERE c.partition_id = p.id AND c.consumer_group = p_group)
+     ORDER BY p.id
+    ON CONFLICT (partition_id, consumer_group) DO NOTHING;
+    RETURN;
+  END IF;
   INSERT INTO queen.log_consumers (partition_id, consumer_group, committed, created_at)
   SELECT p.id, p_group,
          CASE WHEN r.mode IS NULL
               THEN queen.log_seed(p_mode, p_at, p_fresh, p.id, p.log_start, p.last_offset, p.last_created_at)
               ELSE queen.log_seed(r.mode, r.at, FALSE, p.id, p.log_start, p.last_offset, p.last_created_at)
          END,
-         queen.clock()
+         v_now
     FROM queen.log_partitions p
     JOIN queen.queues q ON q.id = p.queue_id
     LEFT JOIN LATERAL queen.log_pop_record(p_tenant, p_group, q.id, p.name, q.namespace, q.task, p_record) r ON TRUE
    WHERE p.queue_id = ANY (p_queues)
      AND NOT EXISTS (SELECT FROM queen.log_consumers c WHERE c.partition_id = p.id AND c.consumer_group = p_group)
    ORDER BY p.id
-  ON CONFLICT (partition_id, consumer_group) DO NOTHING
-$$;
+  ON CONFLICT (partition_id, consumer_group) DO NOTHING;
+END $$;
 
 -- Makes sure that the group is registered on the queue, which is created when it is unknown.
 --   p_mode    all, new, timestamp (then p_from counts)
