@@ -7,7 +7,7 @@
  * answers, the loops end, the pool closes last.
  */
 import { randomUUID } from 'node:crypto';
-import { openPayload, type SealingKey, sealPayload } from '../log/envelope.ts';
+import type { SealingKey } from '../log/envelope.ts';
 import { Database, type DatabaseOptions, type Queryable, statement } from '../store/database.ts';
 import { readSwitch } from '../store/kv.ts';
 import type { StoreLog } from '../store/log.ts';
@@ -19,7 +19,6 @@ import { type Clock, systemClock } from './clock.ts';
 import { DedupCache } from './dedup/cache.ts';
 import { databaseWindows } from './dedup/hydration.ts';
 import { DeadLetters } from './dlq/dead_letters.ts';
-import { EngineError } from './errors.ts';
 import { Groups } from './groups/groups.ts';
 import { HotList } from './hotlist/hotlist.ts';
 import { Reseed, type ReseedSettings } from './hotlist/reseed.ts';
@@ -39,6 +38,7 @@ import { RetainedBytes } from './retention/retained_bytes.ts';
 import { RetentionLoop, type RetentionSettings } from './retention/retention_loop.ts';
 import { WatermarkWalk } from './retention/watermark_walk.ts';
 import { Traces } from './traces/traces.ts';
+import { refuseSealedQueues, Sealing } from './sealing.ts';
 import type { BrokerFace } from './types.ts';
 import type { ParkingSettings } from './wake/parking.ts';
 import { Wake } from './wake/wake.ts';
@@ -85,7 +85,6 @@ export interface EngineOptions {
 
 /** How long a request that finds too many pending bytes is held before it is refused. */
 const PENDING_HOLD_MS = 1_000;
-const UNSEALED_WARN_EVERY_MS = 60_000;
 const PING = statement('ping', 'SELECT 1 AS one');
 
 export type Broker = Awaited<ReturnType<typeof createBroker>>;
@@ -288,49 +287,4 @@ async function assemble(
       await db.close();
     },
   };
-}
-
-const SEALED_QUEUES = statement(
-  'boot_sealed_queues',
-  'SELECT name FROM queen.queues WHERE encryption_enabled ORDER BY name LIMIT 1',
-);
-
-/** A broker without a key would have to refuse every push to such a queue, or store it in the clear. */
-async function refuseSealedQueues(db: Database): Promise<void> {
-  const [sealed] = await db.query<{ name: string }>(SEALED_QUEUES, [], { readOnly: true });
-  if (sealed === undefined) return;
-  throw new EngineError(
-    'refused',
-    'encryption_required',
-    `queue ${JSON.stringify(sealed.name)} is encrypted: start with its QUEEN_ENCRYPTION_KEY (64 hex digits)`,
-  );
-}
-
-/** Seals and opens payloads, and tells when something cannot be opened. */
-export class Sealing {
-  readonly seal: ((payload: Buffer) => Buffer) | null;
-  readonly open: (payload: Buffer) => Buffer;
-  /** For what does not say whether it is sealed: null when it is not, or not by this key. */
-  readonly openOurs: (payload: Buffer) => Buffer | null;
-  /** Payloads that were handed out as their envelope, since no key of ours opens them. */
-  unopened = 0;
-  #warnedAt = Number.NEGATIVE_INFINITY;
-
-  constructor(key: SealingKey | null, log: StoreLog, clock: Clock) {
-    this.seal = key === null ? null : (payload) => sealPayload(key, payload);
-    this.openOurs = (payload) => (key === null ? null : openPayload(key, payload));
-    this.open = (payload) => {
-      const opened = this.openOurs(payload);
-      if (opened !== null) return opened;
-      this.unopened++;
-      if (clock.now() - this.#warnedAt >= UNSEALED_WARN_EVERY_MS) {
-        this.#warnedAt = clock.now();
-        log.error(
-          { unopened: this.unopened },
-          'sealed payloads that this key does not open are delivered sealed',
-        );
-      }
-      return payload;
-    };
-  }
 }

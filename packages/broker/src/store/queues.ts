@@ -72,6 +72,17 @@ const PARTITIONS = statement(
 );
 const DELETE = statement('queue_delete', 'SELECT queen.queue_delete($1::uuid, $2::text) AS deleted');
 
+const SEALED = statement(
+  'queue_sealed',
+  'SELECT name::text AS name FROM queen.queues WHERE encryption_enabled ORDER BY name LIMIT 1',
+);
+
+/** The name of a queue that encrypts, whoever's it is; null: there is none. */
+export async function sealedQueue(db: Queryable): Promise<string | null> {
+  const [row] = await db.query<{ name: string }>(SEALED, [], { readOnly: true });
+  return row?.name ?? null;
+}
+
 /** A queue of a hundred thousand partitions takes longer than an ordinary statement may. */
 const DELETE_TIMEOUT_MS = 600_000;
 
