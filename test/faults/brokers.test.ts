@@ -46,7 +46,7 @@ test('three brokers, one of them killed or stopped again and again', { timeout: 
     leaseMs: 2_000,
     mischief: 0.05,
   });
-  load.start();
+  load.start(t);
 
   const nemesis = chance.fork('nemesis');
   for (let end = 0; end < ENDS; end++) {

@@ -50,7 +50,7 @@ test('twenty times kill -9 of the broker, and of its database', { timeout: 280_0
     leaseMs: LEASE_MS,
     mischief: 0.02,
   });
-  load.start();
+  load.start(t);
 
   let killedAndStored = 0;
   for (const victim of schedule(chance.fork('nemesis'))) {

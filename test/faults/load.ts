@@ -4,6 +4,7 @@
  * and nothing else. What they did is in the history.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { FaultClient, type Held } from './client.ts';
 import type { AckedItem, History, PushedItem } from './history.ts';
 import type { Chance } from './seed.ts';
@@ -44,12 +45,19 @@ export class Load {
   readonly #consuming: Promise<void>[] = [];
   #pushing = true;
   #popping = true;
+  #abandoned = false;
 
   constructor(options: LoadOptions) {
     this.#options = options;
   }
 
-  start(): void {
+  /** With the end of the test it ends too, whatever it is at. */
+  start(t: Cleanup): void {
+    atEnd(t, () => {
+      this.#pushing = this.#popping = false;
+      this.#abandoned = true;
+      for (const client of this.#clients) client.close();
+    });
     const { producers, groups, consumersPerGroup } = this.#options;
     for (let i = 0; i < producers; i++) this.#producing.push(this.#produce(`producer-${i}`));
     for (const group of groups) {
@@ -91,7 +99,7 @@ export class Load {
         old.push(items);
         if (old.length > OLD_KEPT) old.shift();
       }
-      for (;;) {
+      while (!this.#abandoned) {
         const outcome = await history.record(name, { f: 'push', items }, async () => ({
           f: 'push' as const,
           results: await client.push(items),
