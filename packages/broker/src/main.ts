@@ -61,6 +61,7 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
     popTimeoutMs: config.pop.defaultTimeoutMs,
     subscriptionMode: config.pop.defaultSubscriptionMode,
     pool: () => broker.db.stats(),
+    sealing: () => ({ key: settings.sealingKey !== null, unopened: broker.sealing.unopened }),
   });
   const at = await server.listen(config.server.port, config.server.bindAddress);
   stop.add('listener', () => server.close(config.server.shutdownGraceMs));

@@ -29,7 +29,7 @@ import { authRoutes } from './routes/auth.ts';
 import { configureRoutes } from './routes/configure.ts';
 import { leaseRoutes } from './routes/lease.ts';
 import { resourceRoutes } from './routes/resources.ts';
-import { type PoolNumbers, statusRoutes } from './routes/status.ts';
+import { type PoolNumbers, type SealingNumbers, statusRoutes } from './routes/status.ts';
 import { splitTarget } from './target.ts';
 
 export interface ServerOptions {
@@ -49,6 +49,7 @@ export interface ServerOptions {
   /** DEFAULT_SUBSCRIPTION_MODE, as the variable has it. */
   subscriptionMode?: string;
   pool?: () => PoolNumbers;
+  sealing?: () => SealingNumbers;
   /** For tests; see `Timeouts` and `BodyLimits`. */
   timeouts?: Partial<Timeouts>;
   bodyLimits?: Partial<BodyLimits>;

@@ -118,6 +118,7 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
     queen_ack_registry_hits_total: () => broker.ackPath.stats().registryHits,
     queen_ack_registry_misses_total: () => broker.ackPath.stats().registryMisses,
     queen_corrupt_segments_total: () => counters.corruptSegments,
+    queen_sealed_payloads_unopened_total: () => broker.sealing.unopened,
     queen_kv_pool: () => {
       const { size, busy, waiting } = broker.kvPath.stats();
       return Object.entries({ size, busy, waiting }).map(([state, value]) => ({ labels: { state }, value }));

@@ -13,12 +13,21 @@ export interface PoolNumbers {
   waiting: number;
 }
 
+export interface SealingNumbers {
+  /** This broker has a key. */
+  key: boolean;
+  /** Payloads that were delivered sealed, since no key of ours opens them. */
+  unopened: number;
+}
+
 export interface StatusOptions {
   broker: BrokerFace;
   metrics: Metrics;
   traffic: Traffic;
   version: string;
   serverId: string;
+  /** What becomes of encrypted payloads here; absent in tests. */
+  sealing?: (() => SealingNumbers) | undefined;
   /** The numbers of the database pool; absent in tests without one. */
   pool?: (() => PoolNumbers) | undefined;
 }
@@ -40,6 +49,7 @@ export function statusRoutes(app: App, options: StatusOptions): void {
       engine: ENGINE,
       version,
       serverId,
+      ...(options.sealing === undefined ? {} : { encryption: options.sealing() }),
     };
   });
 
