@@ -34,6 +34,8 @@ export const FAULTS = {
   conflation_with_auto_ack: { status: 400, sentence: 'conflation=true cannot be combined with autoAck=true' },
   scope_missing: { status: 400, sentence: 'namespace or task is required' },
   queue_not_found: { status: 404, sentence: 'Queue not found' },
+  partition_not_found: { status: 404, sentence: 'Partition not found' },
+  message_not_found: { status: 404, sentence: 'Message not found' },
   bad_tenant: { status: 400, sentence: 'invalid x-queen-tenant header (must be a UUID)' },
 
   // Who the caller is, and what that one may do.
@@ -57,6 +59,8 @@ export const FAULTS = {
   auth_secret_missing: { status: 500, sentence: 'HS secret not configured' },
   auth_rsa_key_bad: { status: 500, sentence: 'invalid RSA public key PEM' },
   auth_ed_key_bad: { status: 500, sentence: 'invalid Ed public key PEM' },
+  frame_decode_failed: { status: 500, sentence: 'frame decode failed' },
+  maintenance: { status: 503, sentence: 'pushes are paused for maintenance, try again when they are back' },
   internal: { status: 500, sentence: 'internal error' },
 } as const satisfies Record<string, FaultKind>;
 
@@ -74,6 +78,7 @@ interface FaultExtra {
 }
 
 export class Fault extends Error {
+  readonly kind: FaultCode;
   readonly code: string;
   readonly status: number;
   readonly field: string | undefined;
@@ -86,11 +91,25 @@ export class Fault extends Error {
       more.cause === undefined ? undefined : { cause: more.cause },
     );
     this.name = 'Fault';
+    this.kind = kind;
     this.code = more.code ?? kind;
     this.status = FAULTS[kind].status;
     this.field = more.field;
     this.retryAfterSeconds = more.retryAfterSeconds;
     this.extra = more.extra;
+  }
+
+  /** The same with more keys in the envelope. */
+  with(extra: Record<string, unknown>): Fault {
+    const { kind, message, field, retryAfterSeconds, cause, code } = this;
+    return new Fault(kind, {
+      message,
+      field,
+      retryAfterSeconds,
+      cause,
+      code,
+      extra: { ...this.extra, ...extra },
+    });
   }
 
   /** The JSON envelope. */

@@ -40,6 +40,12 @@ export function parseInstant(text: string): number | null {
   return midnight * 1000 + seconds * 1_000_000 + Number(fraction.slice(0, 6).padEnd(6, '0'));
 }
 
+/** Held within what a number says exactly (the years 1685 to 2255): beyond them lies nothing that could be meant. */
+export function storableInstant(micros: number): number {
+  const most = Number.MAX_SAFE_INTEGER - 1;
+  return Math.min(most, Math.max(-most, micros));
+}
+
 function zoneMinutes(zone: string): number | null {
   if (zone === 'Z' || zone === 'z') return 0;
   const hours = Number(zone.slice(1, 3));

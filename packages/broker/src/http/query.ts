@@ -3,6 +3,7 @@
  * allowed; unknown ones are ignored. Given twice, a known one is refused: there is no right choice.
  */
 import { badQuery } from './errors.ts';
+import { parseInstant, storableInstant } from './instants.ts';
 import { queryPairs } from './target.ts';
 
 /** What an integer of a message route may be: PostgreSQL's `int`. */
@@ -47,5 +48,31 @@ export class Query {
     if (text === 'true') return true;
     if (text === 'false') return false;
     throw badQuery(name, 'must be true or false');
+  }
+
+  /** A boolean of a management route, where more words are known. Null: not sent, or sent empty. */
+  flag(name: string): boolean | null {
+    const text = this.text(name)?.toLowerCase() ?? '';
+    if (text === '') return null;
+    if (['true', '1', 'yes'].includes(text)) return true;
+    if (['false', '0', 'no'].includes(text)) return false;
+    throw badQuery(name, 'must be true or false');
+  }
+
+  /** An instant, in microseconds. Null: not sent, or sent empty. */
+  instant(name: string): number | null {
+    const text = this.text(name);
+    if (text === null || text.trim() === '') return null;
+    const micros = parseInstant(text);
+    if (micros === null) throw badQuery(name, 'must be an ISO 8601 instant');
+    return storableInstant(micros);
+  }
+
+  /** Which page: `limit` held between 1 and `max`, `offset` not below 0. */
+  page(limit: number, max: number): { limit: number; skip: number } {
+    return {
+      limit: Math.min(max, Math.max(1, this.integer('limit') ?? limit)),
+      skip: Math.max(0, this.integer('offset') ?? 0),
+    };
   }
 }

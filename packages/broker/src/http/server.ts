@@ -27,9 +27,14 @@ import { subscriptionMode } from './hot/pop.ts';
 import { routeHot } from './hot/router.ts';
 import { authRoutes } from './routes/auth.ts';
 import { configureRoutes } from './routes/configure.ts';
+import { dlqRoutes } from './routes/dlq.ts';
+import { fetchRoutes } from './routes/fetch.ts';
+import { groupRoutes } from './routes/groups.ts';
 import { leaseRoutes } from './routes/lease.ts';
+import { messageRoutes } from './routes/messages.ts';
 import { resourceRoutes } from './routes/resources.ts';
 import { type PoolNumbers, type SealingNumbers, statusRoutes } from './routes/status.ts';
+import { traceRoutes } from './routes/traces.ts';
 import { splitTarget } from './target.ts';
 
 export interface ServerOptions {
@@ -138,6 +143,11 @@ export function createServer(options: ServerOptions): HttpServer {
   leaseRoutes(app, broker);
   configureRoutes(app, broker);
   resourceRoutes(app, broker);
+  messageRoutes(app, broker.messages);
+  dlqRoutes(app, broker.deadLetters);
+  groupRoutes(app, broker.groups);
+  fetchRoutes(app, broker.records, connections);
+  traceRoutes(app, broker.traces);
   statusRoutes(app, { ...options, traffic });
   registerMetrics(metrics, traffic, connections, bodies);
   return {

@@ -2,7 +2,7 @@
  * Consumer groups as things to look at and to move. A move commits its repair together with the cursors; after that
  * this broker drops what it remembers at once, and the peers when they hear of it (or look, at the latest a minute on).
  */
-import { requiredNameFault } from '../../log/names.ts';
+import { nameFault, requiredNameFault } from '../../log/names.ts';
 import type { Queryable } from '../../store/database.ts';
 import * as store from '../../store/groups.ts';
 import { fromStore, refused } from '../errors.ts';
@@ -75,6 +75,8 @@ export class Groups implements GroupsFace {
     const { tenant, queue, partition, group, target } = request;
     checkName(group, 'group');
     checkName(queue, 'queue');
+    if (partition !== null && nameFault(partition, 'partition') !== null)
+      return { moved: 0, resumesAt: null };
     const sought = await this.#run((db) => store.seekGroup(db, tenant, queue, partition, group, target));
     if (sought.moved > 0) this.#moved(tenant, [queue], group);
     return sought;

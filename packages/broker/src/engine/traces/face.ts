@@ -44,7 +44,7 @@ export interface TracesFace {
   /**
    * The new trace's id; null: with several tenants, the partition is not the caller's.
    *
-   * @throws EngineError refused `bad_trace` for a partition id or a name that is none; nothing was written.
+   * @throws EngineError refused: `bad_trace` for a partition id that is none, `bad_name`; nothing was written.
    */
   write(note: TraceNote): Promise<string | null>;
   /** The oldest first. Readable for as long as there is a database, also when the queue is gone. */

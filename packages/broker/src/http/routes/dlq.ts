@@ -1,0 +1,178 @@
+/** Dead letters: /api/v1/dlq, and what is done to them by the address of their message. */
+import { Type } from '@fastify/type-provider-typebox';
+import type { DeadLetter, DeadLettersFace, Replayed, ReplayResult } from '../../engine/dlq/face.ts';
+import { EngineError } from '../../engine/errors.ts';
+import type { TenantId } from '../../engine/types.ts';
+import { nameFault } from '../../log/names.ts';
+import type { App } from '../app.ts';
+import { badBody, Fault, faultOf } from '../errors.ts';
+import { formatMicros } from '../instants.ts';
+import { queryName } from '../names.ts';
+import { Query } from '../query.ts';
+import { type SplicedObject, sendSplicedList } from '../raw_json.ts';
+import { splitTarget } from '../target.ts';
+
+const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.String() });
+const LIMIT = 100;
+const LIMIT_MAX = 1_000;
+const NOT_FOUND = 'There is no dead letter of that message';
+const lookup = { failed: (detail: string) => `dlq lookup failed: ${detail}` };
+
+export function dlqRoutes(app: App, letters: DeadLettersFace): void {
+  app.get('/api/v1/dlq', { config: { level: 'read-only' } }, async (request, reply) => {
+    const query = new Query(splitTarget(request.raw.url!).query);
+    const { limit, skip } = query.page(LIMIT, LIMIT_MAX);
+    const { letters: rows, total } = await letters.list(request.identity.tenant, {
+      queue: queryName(query, 'queue'),
+      partition: queryName(query, 'partition'),
+      group: queryName(query, 'consumerGroup'),
+      fromMicros: query.instant('from'),
+      toMicros: query.instant('to'),
+      limit,
+      skip,
+    });
+    return sendSplicedList(reply, 'messages', rows.map(renderLetter), {
+      pagination: { limit, offset: skip },
+      total,
+    });
+  });
+
+  app.delete('/api/v1/dlq', { config: { level: 'admin' } }, async (request) => {
+    const query = new Query(splitTarget(request.raw.url!).query);
+    const queue = queryName(query, 'queue');
+    if (queue === null) throw new Fault('bad_query', { message: 'queue is required', field: 'queue' });
+    const consumerGroup = queryName(query, 'consumerGroup');
+    const deleted = await letters.purge(request.identity.tenant, queue, consumerGroup);
+    return { success: true, deleted, queue, consumerGroup };
+  });
+
+  app.post(
+    '/api/v1/dlq/:id/replay',
+    { config: { level: 'read-write' }, schema: { params: Type.Object({ id: Type.String() }) } },
+    async (request) => {
+      const { id } = request.params;
+      const to = readDestination(request.body);
+      const gone = { success: false, result: 'gone', dlqId: id, message: NOT_FOUND };
+      return render(await replay(letters, request.identity.tenant, id, to), gone);
+    },
+  );
+
+  app.delete(
+    '/api/v1/messages/:partitionId/:transactionId',
+    { config: { level: 'read-write' }, schema: { params: Address } },
+    async (request) => {
+      const { partitionId, transactionId } = request.params;
+      const count = await letters.deleteMessage(request.identity.tenant, partitionId, transactionId);
+      if (count === 0) {
+        const extra = { success: false, partitionId, transactionId, message: NOT_FOUND };
+        throw new Fault('message_not_found', { extra });
+      }
+      return { success: true, partitionId, transactionId, message: 'Message deleted successfully' };
+    },
+  );
+
+  app.post(
+    '/api/v1/messages/:partitionId/:transactionId/retry',
+    {
+      config: { level: 'read-write', lenientBody: true, wording: lookup },
+      schema: { params: Address },
+    },
+    async (request) => {
+      const { partitionId, transactionId } = request.params;
+      const { tenant } = request.identity;
+      const gone = { success: false, partitionId, transactionId, message: NOT_FOUND };
+      const id = await letters.find(tenant, partitionId, transactionId);
+      if (id === null) throw new Fault('message_not_found', { extra: gone });
+      return render(await replay(letters, tenant, id, { queue: null, partition: null }), gone);
+    },
+  );
+}
+
+/** A failure tells whether the dead letter is still there; null: nobody knows. */
+async function replay(
+  letters: DeadLettersFace,
+  tenant: TenantId,
+  id: string,
+  to: { queue: string | null; partition: string | null },
+): Promise<ReplayResult> {
+  try {
+    return await letters.replay({ tenant, id, ...to });
+  } catch (error) {
+    const known = error instanceof EngineError && error.kind !== 'in_doubt';
+    throw faultOf(error).with({ success: false, dlqRowRemoved: known ? false : null });
+  }
+}
+
+function render(answer: ReplayResult, gone: Record<string, unknown>) {
+  switch (answer.result) {
+    case 'gone':
+      throw new Fault('message_not_found', { extra: gone });
+    case 'maintenance':
+      throw new Fault('maintenance', {
+        extra: { success: false, result: 'maintenance', dlqRowRemoved: false },
+      });
+    default:
+      return renderReplayed(answer.result, answer);
+  }
+}
+
+function renderReplayed(result: 'moved' | 'duplicate', answer: Replayed) {
+  const { queue, partition, group, dlqId, originalTransactionId, messageId, transactionId, offset } = answer;
+  return {
+    success: true,
+    result,
+    queue,
+    partition,
+    consumerGroup: group,
+    dlqId,
+    originalTransactionId,
+    replayedAs: {
+      index: 0,
+      message_id: messageId,
+      transaction_id: transactionId,
+      queueName: queue,
+      status: result === 'moved' ? 'queued' : 'duplicate',
+      offset,
+    },
+    dlqRowRemoved: result === 'moved',
+  };
+}
+
+function readDestination(body: unknown): { queue: string | null; partition: string | null } {
+  if (body === undefined || body === null) return { queue: null, partition: null };
+  if (typeof body !== 'object' || Array.isArray(body)) throw badBody('the body must be an object');
+  const { queue, partition } = body as Record<string, unknown>;
+  return { queue: readName(queue, 'queue'), partition: readName(partition, 'partition') };
+}
+
+function readName(value: unknown, field: string): string | null {
+  if (value === undefined || value === null) return null;
+  if (typeof value !== 'string') throw badBody(`${field} must be a string`, field);
+  const name = value.trim();
+  if (name === '') throw badBody(`${field} must not be blank`, field);
+  const fault = nameFault(name, field);
+  if (fault !== null) throw badBody(fault, field);
+  return name;
+}
+
+function renderLetter(letter: DeadLetter): SplicedObject {
+  const failedAt = formatMicros(letter.failedAtMicros);
+  return {
+    plain: {
+      id: letter.id,
+      transactionId: letter.transactionId,
+      partitionId: letter.partitionId,
+      queue: letter.queue,
+      partition: letter.partition,
+      consumerGroup: letter.group,
+      errorMessage: letter.error,
+      retryCount: letter.retryCount,
+      producerSub: null,
+      createdAt: failedAt,
+      failedAt,
+      ...(letter.opened ? { isEncrypted: true } : {}),
+      ...(letter.omitted ? { dataOmitted: true } : {}),
+    },
+    spliced: { data: letter.payload },
+  };
+}

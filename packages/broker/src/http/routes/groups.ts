@@ -1,0 +1,236 @@
+/** /api/v1/consumer-groups: what groups there are, how far behind, and how they are moved and removed. */
+import { Type } from '@fastify/type-provider-typebox';
+import type {
+  GroupQueue,
+  GroupStanding,
+  GroupsFace,
+  LaggingPartition,
+  SeekTarget,
+} from '../../engine/groups/face.ts';
+import type { App } from '../app.ts';
+import { badBody, Fault } from '../errors.ts';
+import { formatMicros, formatMicrosOrNull, parseInstant, storableInstant } from '../instants.ts';
+import { Query } from '../query.ts';
+import { splitTarget } from '../target.ts';
+
+const OneGroup = Type.Object({ group: Type.String() });
+const OnQueue = Type.Object({ group: Type.String(), queue: Type.String() });
+const OnPartition = Type.Object({ group: Type.String(), queue: Type.String(), partition: Type.String() });
+const read = { level: 'read-only' } as const;
+const write = { level: 'read-write' } as const;
+const admin = { level: 'admin' } as const;
+const LAGGING_SECONDS = 3_600;
+/** A group that is further behind counts as lagging, in seconds. */
+const LATE_SECONDS = 300;
+const GROUPS = '/api/v1/consumer-groups';
+
+export function groupRoutes(app: App, groups: GroupsFace): void {
+  app.get(GROUPS, { config: read }, async ({ identity }) => {
+    return (await groups.list(identity.tenant)).map(renderStanding);
+  });
+
+  app.get(`${GROUPS}/lagging`, { config: read }, async (request) => {
+    const query = new Query(splitTarget(request.raw.url!).query);
+    const seconds = query.integer('minLagSeconds') ?? LAGGING_SECONDS;
+    return (await groups.lagging(request.identity.tenant, seconds)).map(renderLagging);
+  });
+
+  app.get(`${GROUPS}/:group`, { config: read, schema: { params: OneGroup } }, async (request) => {
+    return renderDetail(await groups.detail(request.identity.tenant, request.params.group));
+  });
+
+  app.post(
+    `${GROUPS}/:group/subscription`,
+    { config: write, schema: { params: OneGroup } },
+    async (request) => {
+      const { group } = request.params;
+      const { text, micros } = readInstant(
+        objectOf(request.body).subscriptionTimestamp,
+        'subscriptionTimestamp',
+      );
+      const rowsUpdated = await groups.subscribe(request.identity.tenant, group, micros);
+      return { success: true, consumerGroup: group, newTimestamp: text, rowsUpdated };
+    },
+  );
+
+  seekRoutes(app, groups);
+
+  app.delete(`${GROUPS}/:group`, { config: admin, schema: { params: OneGroup } }, async (request) => {
+    const { group } = request.params;
+    const metadataDeleted = deleteMetadata(request.raw.url!);
+    const { cursors } = await groups.delete(request.identity.tenant, group, null, metadataDeleted);
+    return { success: true, consumerGroup: group, deletedPartitions: cursors, metadataDeleted };
+  });
+
+  app.delete(
+    `${GROUPS}/:group/queues/:queue`,
+    { config: admin, schema: { params: OnQueue } },
+    async (request) => {
+      const { group, queue } = request.params;
+      const metadataDeleted = deleteMetadata(request.raw.url!);
+      const { cursors } = await groups.delete(request.identity.tenant, group, queue, metadataDeleted);
+      return {
+        success: true,
+        consumerGroup: group,
+        queueName: queue,
+        deletedPartitions: cursors,
+        metadataDeleted,
+      };
+    },
+  );
+}
+
+function seekRoutes(app: App, groups: GroupsFace): void {
+  app.post(
+    `${GROUPS}/:group/queues/:queue/seek`,
+    { config: write, schema: { params: OnQueue } },
+    async (request) => {
+      const { group, queue } = request.params;
+      const { target, echo } = readSeek(request.body, false);
+      const { tenant } = request.identity;
+      const { moved } = await groups.seek({ tenant, group, queue, partition: null, target });
+      if (moved === 0) {
+        throw new Fault('queue_not_found', {
+          message: 'Queue not found or has no partitions',
+          extra: { success: false, consumerGroup: group, queueName: queue, partitionsUpdated: 0 },
+        });
+      }
+      return { success: true, consumerGroup: group, queueName: queue, ...echo, partitionsUpdated: moved };
+    },
+  );
+
+  app.post(
+    `${GROUPS}/:group/queues/:queue/partitions/:partition/seek`,
+    { config: write, schema: { params: OnPartition } },
+    async (request) => {
+      const { group, queue, partition } = request.params;
+      const { target, echo } = readSeek(request.body, true);
+      const { tenant } = request.identity;
+      const { moved, resumesAt } = await groups.seek({ tenant, group, queue, partition, target });
+      if (moved === 0) throw new Fault('partition_not_found', { extra: { success: false } });
+      return {
+        success: true,
+        consumerGroup: group,
+        queueName: queue,
+        partitionName: partition,
+        ...echo,
+        resumesAt,
+        updated: true,
+      };
+    },
+  );
+}
+
+interface SeekWish {
+  target: SeekTarget;
+  echo: Record<string, unknown>;
+}
+
+/** One of four places to go to. On one partition an empty body means the end. */
+function readSeek(body: unknown, onPartition: boolean): SeekWish {
+  const given = objectOf(body);
+  const wishes: SeekWish[] = [];
+  const echo = { seekToEnd: false, targetTimestamp: null };
+  if (readFlag(given.toEnd, 'toEnd'))
+    wishes.push({ target: { to: 'end' }, echo: { ...echo, seekToEnd: true } });
+  if (readFlag(given.toBeginning, 'toBeginning')) {
+    wishes.push({ target: { to: 'beginning' }, echo: { ...echo, seekToBeginning: true } });
+  }
+  if (given.timestamp !== undefined && given.timestamp !== null) {
+    const { text, micros } = readInstant(given.timestamp, 'timestamp');
+    wishes.push({ target: { to: 'at', atMicros: micros }, echo: { ...echo, targetTimestamp: text } });
+  }
+  if (given.offset !== undefined && given.offset !== null) {
+    if (!onPartition) throw badBody('offset needs a partition: it means nothing on a whole queue', 'offset');
+    if (!Number.isSafeInteger(given.offset) || (given.offset as number) < 0) {
+      throw badBody('offset must be an integer, at least 0', 'offset');
+    }
+    const offset = given.offset as number;
+    wishes.push({ target: { to: 'offset', offset }, echo: { ...echo, targetOffset: offset } });
+  }
+  if (wishes.length > 1) throw badBody('toEnd, toBeginning, timestamp and offset exclude each other');
+  if (wishes.length === 1) return wishes[0]!;
+  if (onPartition) return { target: { to: 'end' }, echo: { ...echo, seekToEnd: true } };
+  throw new Fault('bad_body', { message: 'Must specify toEnd=true or a timestamp' });
+}
+
+function readFlag(value: unknown, field: string): boolean {
+  if (value === undefined || value === null) return false;
+  if (typeof value !== 'boolean') throw badBody(`${field} must be true or false`, field);
+  return value;
+}
+
+function readInstant(value: unknown, field: string): { text: string; micros: number } {
+  const micros = typeof value === 'string' ? parseInstant(value) : null;
+  if (micros === null) throw badBody(`${field} must be an ISO 8601 instant`, field);
+  return { text: value as string, micros: storableInstant(micros) };
+}
+
+function objectOf(body: unknown): Record<string, unknown> {
+  if (body === undefined || body === null) return {};
+  if (typeof body !== 'object' || Array.isArray(body)) throw badBody('the body must be an object');
+  return body as Record<string, unknown>;
+}
+
+function deleteMetadata(url: string): boolean {
+  return new Query(splitTarget(url).query).flag('deleteMetadata') ?? true;
+}
+
+const seconds = (micros: number) => Math.floor(micros / 1_000_000);
+
+function renderStanding(standing: GroupStanding) {
+  const { group, queue, cursors, subscription } = standing;
+  const maxTimeLag = seconds(standing.lagMicros);
+  return {
+    name: group,
+    topics: [queue],
+    queueName: queue,
+    members: cursors,
+    partitionCursors: cursors,
+    partitionsWithLag: standing.behind,
+    totalLag: standing.lag,
+    maxTimeLag,
+    state: maxTimeLag > LATE_SECONDS ? 'Lagging' : standing.consumed ? 'Stable' : 'Dead',
+    storage: 'segments',
+    subscriptionMode: subscription?.mode ?? null,
+    subscriptionTimestamp: formatMicrosOrNull(subscription?.fromMicros ?? null),
+    subscriptionCreatedAt: formatMicrosOrNull(subscription?.createdAtMicros ?? null),
+    conflation: standing.conflation,
+  };
+}
+
+function renderLagging(row: LaggingPartition) {
+  const late = seconds(row.lagMicros);
+  return {
+    consumer_group: row.group,
+    queue_name: row.queue,
+    partition_name: row.partition,
+    partition_id: row.partitionId,
+    worker_id: row.worker,
+    offset_lag: row.lag,
+    time_lag_seconds: late,
+    lag_hours: Math.round(late / 36) / 100,
+    oldest_unconsumed_at: formatMicros(row.oldestMicros),
+    last_consumed_at: null,
+  };
+}
+
+function renderDetail(queues: readonly GroupQueue[]) {
+  // No prototype: a queue may be called like a member of one.
+  const detail: Record<string, unknown> = Object.create(null);
+  for (const { queue, conflation, partitions } of queues) {
+    detail[queue] = {
+      conflation,
+      partitions: partitions.map(({ partition, worker, consumed, lag, lagMicros, leased }) => ({
+        partition,
+        workerId: worker,
+        lastConsumedAt: null,
+        totalConsumed: consumed,
+        offsetLag: lag,
+        timeLagSeconds: seconds(lagMicros),
+        leaseActive: leased,
+      })),
+    };
+  }
+  return detail;
+}

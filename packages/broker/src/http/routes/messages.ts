@@ -1,0 +1,149 @@
+/** GET /api/v1/messages and one message in detail. */
+import { Type } from '@fastify/type-provider-typebox';
+import { EngineError } from '../../engine/errors.ts';
+import type {
+  ConsumptionMode,
+  ListedMessage,
+  MessageDetail,
+  MessageStatus,
+  MessagesFace,
+} from '../../engine/reads/face.ts';
+import type { App } from '../app.ts';
+import { badQuery, Fault } from '../errors.ts';
+import { formatMicros, formatMicrosOrNull } from '../instants.ts';
+import { queryName } from '../names.ts';
+import { Query } from '../query.ts';
+import { type SplicedObject, sendSpliced, sendSplicedList } from '../raw_json.ts';
+import { splitTarget } from '../target.ts';
+
+const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.String() });
+const LIMIT = 200;
+const LIMIT_MAX = 1_000;
+const MINUTE_MICROS = 60_000_000;
+const STATUSES: readonly MessageStatus[] = ['pending', 'processing', 'completed', 'dead_letter'];
+
+export function messageRoutes(app: App, messages: MessagesFace): void {
+  app.get('/api/v1/messages', { config: { level: 'read-only' } }, async (request, reply) => {
+    const query = new Query(splitTarget(request.raw.url!).query);
+    const { limit, skip } = query.page(LIMIT, LIMIT_MAX);
+    const to = query.instant('to');
+    const { messages: rows, mode } = await messages.list(request.identity.tenant, {
+      queue: queryName(query, 'queue'),
+      partition: queryName(query, 'partition'),
+      namespace: queryName(query, 'namespace') ?? queryName(query, 'ns'),
+      task: queryName(query, 'task'),
+      status: readStatus(query),
+      fromMicros: query.instant('from'),
+      toMicros: to === null ? null : (Math.floor(to / MINUTE_MICROS) + 1) * MINUTE_MICROS,
+      limit,
+      skip,
+    });
+    return sendSplicedList(reply, 'messages', rows.map(renderListed), {
+      mode: renderMode(mode),
+      total: rows.length,
+    });
+  });
+
+  app.get(
+    '/api/v1/messages/:partitionId/:transactionId',
+    { config: { level: 'read-only' }, schema: { params: Address } },
+    async (request, reply) => {
+      const { partitionId, transactionId } = request.params;
+      const found = await get(messages, request.identity.tenant, partitionId, transactionId);
+      if (found === null) throw new Fault('message_not_found');
+      return sendSpliced(reply, renderDetail(found));
+    },
+  );
+}
+
+async function get(
+  messages: MessagesFace,
+  tenant: string,
+  partitionId: string,
+  transactionId: string,
+): Promise<MessageDetail | null> {
+  try {
+    return await messages.get(tenant, partitionId, transactionId);
+  } catch (error) {
+    if (!(error instanceof EngineError) || error.code !== 'corrupt_segment') throw error;
+    throw new Fault('frame_decode_failed', { cause: error });
+  }
+}
+
+function readStatus(query: Query): MessageStatus | null {
+  const text = query.text('status');
+  if (text === null || text === '') return null;
+  const status = STATUSES.find((known) => known === text);
+  if (status === undefined) throw badQuery('status', `must be one of ${STATUSES.join(', ')}`);
+  return status;
+}
+
+function renderMode({ hasQueueMode, namedGroups }: ConsumptionMode) {
+  const type = namedGroups === 0 ? (hasQueueMode ? 'queue' : 'none') : hasQueueMode ? 'hybrid' : 'bus';
+  return { hasQueueMode, busGroupsCount: namedGroups, type };
+}
+
+function renderListed(message: ListedMessage): SplicedObject {
+  const { content, queue, partition } = message;
+  const payload = content?.payload ?? null;
+  return {
+    plain: {
+      id: content?.id ?? null,
+      transactionId: content?.transactionId ?? null,
+      txnHash: content?.transactionHash.toString('hex') ?? null,
+      partitionId: message.partitionId,
+      queuePath: `${queue}/${partition}`,
+      queue,
+      partition,
+      namespace: message.namespace,
+      task: message.task,
+      status: message.status,
+      queueStatus: message.queueStatus,
+      busStatus: { consumedBy: message.consumedBy, totalGroups: message.totalGroups },
+      traceId: content?.traceId ?? null,
+      producerSub: content?.producerSub ?? null,
+      payloadAvailable: payload !== null,
+      segment: { seq: message.segmentBase, frameIdx: message.offset - message.segmentBase },
+      offset: message.offset,
+      createdAt: formatMicros(message.createdAtMicros),
+      leaseExpiresAt: formatMicrosOrNull(message.leaseExpiresAtMicros),
+      isEncrypted: content?.sealed ?? false,
+      ...(content === null ? { error: 'frame decode failed' } : {}),
+    },
+    spliced: { data: payload, payload },
+  };
+}
+
+function renderDetail(message: MessageDetail): SplicedObject {
+  const { queue, partition, namespace, task, options } = message;
+  return {
+    plain: {
+      id: message.id,
+      transactionId: message.transactionId,
+      traceId: message.traceId,
+      producerSub: message.producerSub,
+      createdAt: formatMicros(message.createdAtMicros),
+      partitionId: message.partitionId,
+      partition,
+      isEncrypted: message.sealed,
+      queue,
+      queuePath: `${queue}/${partition}`,
+      namespace,
+      task,
+      status: message.status,
+      errorMessage: message.error,
+      retryCount: message.retryCount,
+      leaseExpiresAt: formatMicrosOrNull(message.leaseExpiresAtMicros),
+      consumerGroups: message.groups.map(({ group, status, leaseExpiresAtMicros }) => ({
+        name: group,
+        group,
+        consumed: status === 'completed' || status === 'dead_letter',
+        status,
+        leaseExpiresAt: formatMicrosOrNull(leaseExpiresAtMicros),
+      })),
+      mode: renderMode(message.mode),
+      queueConfig: options,
+    },
+    spliced: { data: message.payload, payload: message.payload },
+  };
+}
