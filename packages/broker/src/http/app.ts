@@ -48,6 +48,12 @@ export type App = FastifyInstance<
   TypeBoxTypeProvider
 >;
 
+export interface Route {
+  method: string;
+  /** As registered: `:name` for a segment, `*` for the rest. */
+  path: string;
+}
+
 export interface AppOptions {
   identify: Identify;
   bodies: BodyReceiver;
@@ -55,6 +61,8 @@ export interface AppOptions {
   log: Log;
   /** Gets Fastify's request listener and answers with the server that will call it. */
   serverFactory: (handler: RequestListener) => Server;
+  /** Hears of every route. */
+  onRoute: (route: Route) => void;
   parseError: (error: NodeJS.ErrnoException, socket: Socket) => void;
 }
 
@@ -77,6 +85,7 @@ export function createApp(options: AppOptions): App {
   app.decorateRequest('identity', null as unknown as Identity);
   app.addHook('onRoute', ({ method, url, config }) => {
     for (const each of [method].flat()) {
+      options.onRoute({ method: each, path: url });
       const { level } = accessOf(each, url);
       if (config?.level === undefined || config.level === level) continue;
       throw new Error(`${each} ${url} is for ${config.level}, but the table of levels says ${level}`);

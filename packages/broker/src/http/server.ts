@@ -18,13 +18,13 @@ import type { Metrics } from '../observability/metrics.ts';
 import { Traffic } from '../observability/traffic.ts';
 import { type AccessControl, OPEN_ACCESS } from './access/access.ts';
 import { answerFault } from './answer.ts';
-import { type App, createApp } from './app.ts';
+import { type App, createApp, type Route } from './app.ts';
 import { type BodyLimits, BodyReceiver } from './body.ts';
 import { Connections } from './connections.ts';
 import { Fault } from './errors.ts';
 import type { HotContext } from './hot/context.ts';
 import { subscriptionMode } from './hot/pop.ts';
-import { routeHot } from './hot/router.ts';
+import { HOT_ROUTES, routeHot } from './hot/router.ts';
 import { authRoutes } from './routes/auth.ts';
 import { configureRoutes } from './routes/configure.ts';
 import { dlqRoutes } from './routes/dlq.ts';
@@ -79,6 +79,8 @@ const CONNECTIONS_MAX = 16_384;
 const MIB = 1024 * 1024;
 
 export interface HttpServer {
+  /** All routes, in the order of their registration. */
+  readonly routes: readonly Route[];
   /** Port 0: any free one. Rejects when the address is taken. */
   listen(port: number, host: string): Promise<{ host: string; port: number }>;
   /** Resolves when every connection is closed. */
@@ -109,7 +111,9 @@ export function createServer(options: ServerOptions): HttpServer {
       subscriptionMode: subscriptionMode(options.subscriptionMode ?? null, 'new'),
     },
   };
+  const routes: Route[] = [...HOT_ROUTES];
   const app = createApp({
+    onRoute: (route) => routes.push(route),
     identify,
     bodies,
     traffic,
@@ -151,6 +155,7 @@ export function createServer(options: ServerOptions): HttpServer {
   statusRoutes(app, { ...options, traffic });
   registerMetrics(metrics, traffic, connections, bodies);
   return {
+    routes,
     listen: (port, host) => listen(app, port, host),
     close: (graceMs) => {
       bodies.hurry();

@@ -12,6 +12,16 @@ import type { HotContext } from './context.ts';
 import { popDiscovery, popPartition, popQueue, popWording } from './pop.ts';
 import { push, pushWording } from './push.ts';
 
+/** What is matched here, as the list of all routes has it. */
+export const HOT_ROUTES = [
+  { method: 'POST', path: '/api/v1/push' },
+  { method: 'GET', path: '/api/v1/pop' },
+  { method: 'GET', path: '/api/v1/pop/queue/:queue' },
+  { method: 'GET', path: '/api/v1/pop/queue/:queue/partition/:partition' },
+  { method: 'POST', path: '/api/v1/ack' },
+  { method: 'POST', path: '/api/v1/ack/batch' },
+] as const;
+
 const POP = '/api/v1/pop';
 const POP_QUEUE = '/api/v1/pop/queue/';
 
