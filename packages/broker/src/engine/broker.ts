@@ -37,8 +37,9 @@ import { Records } from './reads/records.ts';
 import { RetainedBytes } from './retention/retained_bytes.ts';
 import { RetentionLoop, type RetentionSettings } from './retention/retention_loop.ts';
 import { WatermarkWalk } from './retention/watermark_walk.ts';
-import { Traces } from './traces/traces.ts';
 import { refuseSealedQueues, Sealing } from './sealing.ts';
+import { Traces } from './traces/traces.ts';
+import { TransactionPath } from './transaction/path.ts';
 import type { BrokerFace } from './types.ts';
 import type { ParkingSettings } from './wake/parking.ts';
 import { Wake } from './wake/wake.ts';
@@ -148,6 +149,11 @@ async function assemble(
     clock,
     log,
   });
+  db.onServerReplaced(() => {
+    // Hashes and offsets of a server that is gone vouch for nothing; ids and windows are checked by every push.
+    dedup.clear();
+    hotlist.allStale();
+  });
   const registry = new AckRegistry({ clock, bytesMax: settings.ack.registryBytesMax });
   const sealing = new Sealing(settings.sealingKey, log, clock);
   const pushPath = new PushPath({
@@ -187,6 +193,23 @@ async function assemble(
   const kvExpiry = new KvExpiry({ run: read, clock, settings: settings.kv.expiry, log });
   const kvEnabled = new SwitchMemo(() => read((on) => readSwitch(on, 'kv_enabled')), clock);
   const kvPath = new Kv({ db, quotas, enabled: kvEnabled, expiry: kvExpiry, clock, settings: settings.kv });
+  const transactionPath = new TransactionPath({
+    db,
+    admission,
+    pending,
+    memo: pushPath.memo,
+    provisioner: pushPath.provisioner,
+    dedup,
+    zstdLevel: settings.zstdLevel,
+    seal: sealing.seal,
+    announcer: wake,
+    registry: settings.ack.registry ? registry : null,
+    kv: kvPath,
+    timers: null,
+    tenancy: settings.tenancy,
+    clock,
+    log,
+  });
   const deadLetters = new DeadLetters({
     db,
     admission,
@@ -242,6 +265,7 @@ async function assemble(
     messages,
     records,
     traces,
+    transaction: (request) => transactionPath.transaction(request),
     kv: (request) => kvPath.kv(request),
     kvNamespaces: (tenant) => kvPath.kvNamespaces(tenant),
     kvList: (request) => kvPath.kvList(request),
@@ -265,6 +289,7 @@ async function assemble(
     pushPath,
     popPath,
     ackPath,
+    transactionPath,
     kvPath,
     kvExpiry,
     kvEnabled,
@@ -280,7 +305,7 @@ async function assemble(
 
     async stop(): Promise<void> {
       await popPath.stop();
-      await Promise.all([pushPath.drain(), ackPath.drain()]);
+      await Promise.all([pushPath.drain(), ackPath.drain(), transactionPath.drain()]);
       reseed.stop();
       await Promise.all(loops.map((loop) => loop.stop()));
       await wake.stop();

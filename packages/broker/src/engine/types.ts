@@ -10,6 +10,7 @@ import type { GroupsFace } from './groups/face.ts';
 import type { KvFace } from './kv/operations.ts';
 import type { MessagesFace, RecordsFace } from './reads/face.ts';
 import type { TracesFace } from './traces/face.ts';
+import type { TransactionFace } from './transaction/types.ts';
 
 /** Lower-case UUID. With tenancy off everything belongs to {@link DEFAULT_TENANT}. */
 export type TenantId = string;
@@ -267,7 +268,7 @@ export interface Grouping {
 // ---- the face ---------------------------------------------------------------------------------------
 
 /** What the floors above may ask of the engine. Every failure is an EngineError (errors.ts). */
-export interface BrokerFace extends KvFace {
+export interface BrokerFace extends KvFace, TransactionFace {
   push(request: PushRequest): Promise<PushResult[]>;
   pop(request: PopRequest): Promise<PopAnswer>;
   /** One verdict an item, in order. Item failures are verdicts, not errors. */

@@ -103,7 +103,8 @@ export const FAMILIES = {
   queen_ack_registry_hits_total: counter('Acknowledgements settled by position'),
   queen_ack_registry_misses_total: counter('Acknowledgements that needed their hashes resolved'),
 
-  // KV.
+  // Transactions and KV.
+  queen_transactions_total: counter('Transactions by outcome: committed, or why they were not', 'outcome'),
   queen_kv_pool: gauge('Connections of the KV share, by state; waiting counts callers', 'state'),
   queen_kv_ops_total: counter('KV operations by outcome', 'operation', 'outcome'),
   queen_kv_bytes_total: counter('Bytes of KV values by direction', 'direction'),

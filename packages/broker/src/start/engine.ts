@@ -119,6 +119,15 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
     queen_ack_registry_misses_total: () => broker.ackPath.stats().registryMisses,
     queen_corrupt_segments_total: () => counters.corruptSegments,
     queen_sealed_payloads_unopened_total: () => broker.sealing.unopened,
+    queen_transactions_total: () => [
+      { labels: { outcome: 'committed' }, value: broker.transactionPath.counters.committed },
+      { labels: { outcome: 'failed' }, value: broker.transactionPath.counters.failed },
+      { labels: { outcome: 'in_doubt' }, value: broker.transactionPath.counters.inDoubt },
+      ...Array.from(broker.transactionPath.counters.refused, ([outcome, value]) => ({
+        labels: { outcome },
+        value,
+      })),
+    ],
     queen_kv_pool: () => {
       const { size, busy, waiting } = broker.kvPath.stats();
       return Object.entries({ size, busy, waiting }).map(([state, value]) => ({ labels: { state }, value }));

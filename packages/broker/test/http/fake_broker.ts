@@ -4,6 +4,7 @@ import type { GroupsFace } from '../../src/engine/groups/face.ts';
 import type { KvAnswer, KvListing, KvListRequest, KvRequest } from '../../src/engine/kv/operations.ts';
 import type { MessagesFace, RecordsFace } from '../../src/engine/reads/face.ts';
 import type { TracesFace } from '../../src/engine/traces/face.ts';
+import type { TransactionAnswer, TransactionRequest } from '../../src/engine/transaction/types.ts';
 import {
   type AckRequest,
   type AckVerdict,
@@ -137,6 +138,18 @@ export class FakeBroker implements BrokerFace {
   async deleteQueue(_tenant: string, queue: string) {
     this.deleted.push(queue);
     return queue === 'orders';
+  }
+  transactions: TransactionRequest[] = [];
+  onTransaction: (request: TransactionRequest) => Promise<TransactionAnswer> = async () => ({
+    transactionId: ZERO_UUID,
+    success: true,
+    results: [],
+    kv: [],
+    timers: [],
+  });
+  transaction(request: TransactionRequest): Promise<TransactionAnswer> {
+    this.transactions.push(request);
+    return this.onTransaction(request);
   }
   kvs: KvRequest[] = [];
   onKv: (request: KvRequest) => Promise<KvAnswer> = async () => ({ ok: true, results: [] });
