@@ -38,7 +38,7 @@ test('every notification lost: a parked pop gets the message within about a seco
   await broker.pop({ autoAck: true });
   const pops = [
     broker.pop({ waitMs: 10_000 }),
-    broker.pop({ waitMs: 10_000, partition: 'pinned' }),
+    broker.pop({ queue: 'r', waitMs: 10_000, partition: 'pinned' }),
     broker.delivery.pop({
       ...(await import('./fixture.ts')).request({ waitMs: 10_000 }),
       scope: { kind: 'discovery', namespace: 'scope', task: null },
@@ -48,7 +48,7 @@ test('every notification lost: a parked pop gets the message within about a seco
   await new Promise((r) => setTimeout(r, 300));
   const started = performance.now();
   await rig.push('q', 'p', ['a']);
-  await rig.push('q', 'pinned', ['b']);
+  await rig.push('r', 'pinned', ['b']);
   await rig.push('scope.c', 'p', ['c']);
   const answers = await Promise.all(pops);
   const took = performance.now() - started;
@@ -72,7 +72,7 @@ test('a parked pop on another broker is woken by a notification', async (t) => {
     assert.deepEqual(texts(await parked), { p: [`m${i}`] });
     worst = Math.max(worst, performance.now() - started);
   }
-  assert.ok(worst < 500, `${worst} ms`);
+  assert.ok(worst < 900, `${worst} ms`);
   assert.equal(a.delivery.wake.peers?.counters.received, 0, 'own notifications are ignored');
 });
 
@@ -87,7 +87,7 @@ test('a release on one broker wakes a pop on another', async (t) => {
   const started = performance.now();
   await complete(rig, held, '__QUEUE_MODE__', [a]);
   assert.deepEqual(texts(await parked), { p: ['m2', 'm3'] });
-  assert.ok(performance.now() - started < 500);
+  assert.ok(performance.now() - started < 900);
 });
 
 test('a batch whose worker died comes back to a parked pop within the lease plus a second', async (t) => {
