@@ -191,7 +191,8 @@ test('a backend that is killed in the middle of a flush', async (t) => {
 
 test('without a connection nothing is written, and it says so', async (t) => {
   const rig = await Rig.open(t);
-  const db = await rig.test.open({ poolSize: 1, acquireTimeoutMs: 50 });
+  // Opening dials under the same limit: short enough to wait for twice, long enough for a busy machine.
+  const db = await rig.test.open({ poolSize: 1, acquireTimeoutMs: 500 });
   t.after(() => db.close());
   const path = rig.path({ db });
   await pushIds(path, ['a']);
