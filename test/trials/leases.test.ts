@@ -8,6 +8,7 @@ import {
   consumer,
   counter,
   deadLetters,
+  FRUGAL,
   fingerprint,
   items,
   names,
@@ -271,7 +272,7 @@ async function renewedTooLate(rig: Rig): Promise<void> {
 
 test('a broker that is started again under its name waits for its own old claim on the housekeeping', async (t) => {
   const rig = await openRig(t, 0);
-  const env = { DB_POOL_SIZE: '6', QUEEN_SERVER_ID: 'the-same', RETENTION_INTERVAL: '100' };
+  const env = { ...FRUGAL, QUEEN_SERVER_ID: 'the-same', RETENTION_INTERVAL: '100' };
   const { database } = rig;
   const task = async () => {
     const [row] = await sql<{ holder: string | null; fence: number; runs: number; live: boolean }>(

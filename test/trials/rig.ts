@@ -1,5 +1,7 @@
 /** Real brokers on one real database, the way the trials need them, and the words to look into its tables. */
 import assert from 'node:assert/strict';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Database, DatabaseOptions, Param } from '../../packages/broker/src/store/database.ts';
 import { Client } from '../broker/client.ts';
 import { type BrokerProcess, startBroker } from '../kit/broker.ts';
@@ -14,6 +16,12 @@ export interface Rig {
   clients: Client[];
 }
 
+/** A small pool, and the sources compiled once for all brokers: starting them is most of what a trial costs. */
+export const FRUGAL = {
+  DB_POOL_SIZE: '10',
+  NODE_COMPILE_CACHE: join(tmpdir(), 'queen-compile-cache'),
+};
+
 /**
  * So many brokers on a fresh database. When the test ends their logs are looked through: no trial may make a broker
  * meet something that it did not foresee.
@@ -27,7 +35,7 @@ export async function openRig(
   failures: RegExp = /(?!)/,
 ): Promise<Rig> {
   const database = await freshDatabase(t);
-  const start = () => startBroker({ database, env: { DB_POOL_SIZE: '10', ...env } }, t);
+  const start = () => startBroker({ database, env: { ...FRUGAL, ...env } }, t);
   const brokers = await Promise.all(Array.from({ length: count }, start));
   atEnd(t, () => {
     const lines = brokers.flatMap((broker) => broker.logs().split('\n'));
