@@ -11,10 +11,10 @@ LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() $$;
 
 -- Times cross the wire to the broker as microseconds since 1970 (UTC).
 CREATE OR REPLACE FUNCTION queen.micros(t timestamptz) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (extract(epoch FROM t) * 1000000)::bigint $$;
+LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT (extract(epoch FROM t) * 1000000)::bigint $$;
 
 CREATE OR REPLACE FUNCTION queen.from_micros(us bigint) RETURNS timestamptz
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT timestamptz 'epoch' + (us / 1000000) * interval '1 second' + (us % 1000000) * interval '1 microsecond'
 $$;
 
