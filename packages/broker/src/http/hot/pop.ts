@@ -28,7 +28,7 @@ export async function popQueue(
   queueSegment: string,
   queryText: string,
 ): Promise<void> {
-  const scope: PopScope = { kind: 'queue', queue: pathName(queueSegment, 'queue') };
+  const scope = (): PopScope => ({ kind: 'queue', queue: pathName(queueSegment, 'queue') });
   return pop(context, request, response, scope, new Query(queryText));
 }
 
@@ -40,11 +40,11 @@ export async function popPartition(
   partitionSegment: string,
   queryText: string,
 ): Promise<void> {
-  const scope: PopScope = {
+  const scope = (): PopScope => ({
     kind: 'partition',
     queue: pathName(queueSegment, 'queue'),
     partition: pathName(partitionSegment, 'partition'),
-  };
+  });
   return pop(context, request, response, scope, new Query(queryText));
 }
 
@@ -55,25 +55,28 @@ export async function popDiscovery(
   queryText: string,
 ): Promise<void> {
   const query = new Query(queryText);
-  const scope: PopScope = {
-    kind: 'discovery',
-    namespace: queryName(query, 'namespace'),
-    task: queryName(query, 'task'),
-  };
-  if (scope.namespace === null && scope.task === null) {
+  return pop(context, request, response, () => discovery(query), query);
+}
+
+function discovery(query: Query): PopScope {
+  const namespace = queryName(query, 'namespace');
+  const task = queryName(query, 'task');
+  if (namespace === null && task === null) {
     throw new Fault('scope_missing', { extra: { success: false, messages: [] } });
   }
-  return pop(context, request, response, scope, query);
+  return { kind: 'discovery', namespace, task };
 }
 
 async function pop(
   context: HotContext,
   request: IncomingMessage,
   response: ServerResponse,
-  scope: PopScope,
+  readScope: () => PopScope,
   query: Query,
 ): Promise<void> {
+  // Before anything of the request is judged: a stranger learns nothing but that one must not be one.
   const { tenant } = await context.identify(request, ACCESS);
+  const scope = readScope();
   const wait = context.connections.wait(response);
   const queue = scope.kind === 'discovery' ? '' : scope.queue;
   let waiting = false;
