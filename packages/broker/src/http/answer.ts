@@ -69,9 +69,9 @@ function bodyDue(request: IncomingMessage): boolean {
   return request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }
 
-/** The 413 is plain text, everything else the JSON envelope. */
+/** A body over the cap is answered in plain text, everything else in the JSON envelope. */
 export function faultBody(fault: Fault): { type: string; body: string } {
-  if (fault.status === 413) return { type: 'text/plain; charset=utf-8', body: fault.message };
+  if (fault.code === 'body_too_large') return { type: 'text/plain; charset=utf-8', body: fault.message };
   return { type: JSON_TYPE, body: JSON.stringify(fault.envelope()) };
 }
 

@@ -37,6 +37,10 @@ declare module 'fastify' {
     /** A body that is no JSON counts as none. */
     lenientBody?: boolean;
     bodyBytesMax?: number;
+    /** The body stays bytes (see raw_body.ts), as large as any may be. */
+    rawBody?: boolean;
+    /** A body that finds no room is refused as a push is. */
+    bodyLane?: 'push';
   }
 }
 
@@ -107,8 +111,10 @@ export function createApp(options: AppOptions): App {
 async function readBody(bodies: BodyReceiver, request: FastifyRequest): Promise<unknown> {
   // Nobody is going to look at it.
   if (request.is404) return undefined;
-  const { lenientBody, bodyBytesMax = MANAGEMENT_BODY_BYTES_MAX } = request.routeOptions.config;
-  const body = await bodies.receive(request.raw, { lane: 'other', bytesMax: bodyBytesMax });
+  const { lenientBody, bodyBytesMax, rawBody, bodyLane } = request.routeOptions.config;
+  const bytesMax = bodyBytesMax ?? (rawBody === true ? Number.POSITIVE_INFINITY : MANAGEMENT_BODY_BYTES_MAX);
+  const body = await bodies.receive(request.raw, { lane: bodyLane ?? 'other', bytesMax });
+  if (rawBody === true) return body;
   try {
     return parseJsonBody(body.bytes);
   } catch (error) {

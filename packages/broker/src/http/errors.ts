@@ -51,6 +51,17 @@ export const FAULTS = {
   token_key_unknown: { status: 401, sentence: 'Unknown key ID' },
   forbidden: { status: 403, sentence: 'Insufficient permissions' },
 
+  // KV.
+  kv_bad_request: { status: 400, sentence: 'kv_bad_request' },
+  payload_too_large: { status: 413, sentence: 'payload_too_large' },
+  kv_quota_exceeded: { status: 403, sentence: 'kv_quota_exceeded' },
+  feature_gated: { status: 403, sentence: 'feature_gated' },
+  kv_reserved_namespace: { status: 403, sentence: 'kv_reserved_namespace' },
+  rate_limited: { status: 429, sentence: 'rate_limited' },
+  kv_disabled: { status: 503, sentence: 'kv_disabled' },
+  kv_unavailable: { status: 503, sentence: 'kv_unavailable' },
+  kv_failed: { status: 500, sentence: 'kv_unavailable' },
+
   // What went wrong here.
   overloaded: { status: 429, sentence: 'too much is in flight, try again shortly' },
   pool: { status: 500, sentence: 'pool' },

@@ -30,11 +30,13 @@ import { configureRoutes } from './routes/configure.ts';
 import { dlqRoutes } from './routes/dlq.ts';
 import { fetchRoutes } from './routes/fetch.ts';
 import { groupRoutes } from './routes/groups.ts';
+import { kvRoutes } from './routes/kv.ts';
 import { leaseRoutes } from './routes/lease.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { resourceRoutes } from './routes/resources.ts';
 import { type PoolNumbers, type SealingNumbers, statusRoutes } from './routes/status.ts';
 import { traceRoutes } from './routes/traces.ts';
+import { transactionRoutes } from './routes/transaction.ts';
 import { splitTarget } from './target.ts';
 
 export interface ServerOptions {
@@ -152,6 +154,8 @@ export function createServer(options: ServerOptions): HttpServer {
   groupRoutes(app, broker.groups);
   fetchRoutes(app, broker.records, connections);
   traceRoutes(app, broker.traces);
+  transactionRoutes(app, broker);
+  kvRoutes(app, broker);
   statusRoutes(app, { ...options, traffic });
   registerMetrics(metrics, traffic, connections, bodies);
   return {

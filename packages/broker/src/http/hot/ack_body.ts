@@ -135,6 +135,6 @@ export function statusOf(word: string | null): AckStatus {
 }
 
 /** A reason as a text column can hold it: no NUL, no lone surrogate. */
-function storable(text: string): string {
+export function storable(text: string): string {
   return (text.includes('\0') ? text.replaceAll('\0', '\ufffd') : text).toWellFormed();
 }
