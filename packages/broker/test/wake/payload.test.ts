@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { DEFAULT_TENANT } from '../../src/engine/types.ts';
-import { decodeNews, encodeNews, type Outgoing } from '../../src/engine/wake/payload.ts';
+import { decodeNews, encodeNews, isFrom, type Outgoing } from '../../src/engine/wake/payload.ts';
 
 const OTHER = '11111111-2222-3333-4444-555555555555';
 
@@ -11,6 +11,8 @@ function all(payloads: string[]) {
     const decoded = decodeNews(payload);
     assert.ok(decoded !== null);
     assert.equal(decoded.sender, 'me');
+    assert.equal(isFrom('me', payload), true);
+    assert.equal(isFrom('m', payload), false);
     return decoded;
   });
   const pairs = new Map<string, number[]>();

@@ -151,14 +151,17 @@ export class HotList {
     }
   }
 
-  /** A lease of the group ended, or left a backlog. */
-  released(partitionId: number, group: string, committed: number | null): void {
+  /** A lease of the group ended, or left a backlog. True: a ring knows that nothing is left there. */
+  released(partitionId: number, group: string, committed: number | null): boolean {
     const known = this.#leasedIn.get(group)?.get(partitionId);
     const rings = known !== undefined ? [known] : (this.#groups.get(group) ?? []);
+    let done = false;
     for (const ring of rings) {
       if (ring.ring.release(partitionId, committed)) this.onReady(ring);
+      if (committed !== null && ring.ring.isDone(partitionId, committed)) done = true;
     }
     this.#leasedIn.get(group)?.delete(partitionId);
+    return done;
   }
 
   /** Remembers in which ring a leased partition lives, so that its release need not be looked for. */

@@ -183,6 +183,12 @@ export class Ring {
     return true;
   }
 
+  /** Nothing is known behind `committed`. */
+  isDone(id: number, committed: number): boolean {
+    const slot = this.#table.get(id);
+    return slot !== NIL && committed >= (this.#lasts[slot] as number);
+  }
+
   /** Draws up to `k` partitions into `out`, fewer when the known backlog of those covers `batch` messages. */
   draw(k: number, batch: number, out: number[]): void {
     for (let n = 0, sum = 0; n < k && sum < batch && this.#head !== NIL; n++) {

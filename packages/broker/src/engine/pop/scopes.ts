@@ -11,6 +11,7 @@ import type { RingSupply } from './ring_source.ts';
 
 const SCOPES_MAX = 1_000;
 const STRANGERS_MAX = 10_000;
+const GROUPS_MAX = 10_000;
 
 export interface ScopesDeps {
   hotlist: HotList;
@@ -105,6 +106,7 @@ export class Scope {
       known = this.#deps
         .run((db) => registerScope(db, tenant, namespace, task, group, start, conflate))
         .then((row) => row.conflation);
+      if (this.#groups.size >= GROUPS_MAX) this.#groups.clear();
       this.#groups.set(group, known);
       known.catch(() => this.#groups.delete(group));
     }

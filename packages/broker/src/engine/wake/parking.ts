@@ -140,7 +140,7 @@ export class Parking {
         continue;
       }
       if (budget < 0) budget = ready(key);
-      if (budget === 0) continue;
+      if (budget === 0) return;
       budget--;
       seat.leave('woken');
     }
@@ -185,8 +185,8 @@ export class Parking {
         groups = new Map();
         this.#seats.set(key, groups);
       }
-      const seats = groups.get(seat.wish.group);
-      if (seats === undefined) groups.set(seat.wish.group, new Set([seat]));
+      const seats = groups.get(sharing(seat.wish));
+      if (seats === undefined) groups.set(sharing(seat.wish), new Set([seat]));
       else seats.add(seat);
     }
     if (!occupied) this.onOccupied();
@@ -201,9 +201,9 @@ export class Parking {
     }
     for (const key of seat.wish.keys) {
       const groups = this.#seats.get(key);
-      const seats = groups?.get(seat.wish.group);
+      const seats = groups?.get(sharing(seat.wish));
       seats?.delete(seat);
-      if (seats?.size === 0) groups?.delete(seat.wish.group);
+      if (seats?.size === 0) groups?.delete(sharing(seat.wish));
       if (groups?.size === 0) this.#seats.delete(key);
     }
   }
@@ -215,4 +215,9 @@ export class Parking {
     }
     yield* seen;
   }
+}
+
+/** Who shares what is READY; those that wait for other things are all asked. No group is named ''. */
+function sharing(wish: Wish): string {
+  return wish.ready === null ? '' : wish.group;
 }

@@ -47,6 +47,12 @@ export function encodeNews(sender: string, news: Outgoing): string[] {
   return pack.finish();
 }
 
+/** Whether `sender` made the payload; without reading it. */
+export function isFrom(sender: string, payload: string): boolean {
+  const head = `{"b":${JSON.stringify(sender)}`;
+  return payload.startsWith(head) && (payload[head.length] === ',' || payload[head.length] === '}');
+}
+
 /** Null: not a payload of ours. */
 export function decodeNews(payload: string): News | null {
   let value: unknown;

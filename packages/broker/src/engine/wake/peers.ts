@@ -13,7 +13,7 @@ import { listen, notify } from '../../store/hotlist.ts';
 import type { StoreLog } from '../../store/log.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { queueKey } from '../hotlist/hotlist.ts';
-import { decodeNews, encodeNews, type News, type Outgoing, type ReleasedNews } from './payload.ts';
+import { decodeNews, encodeNews, isFrom, type News, type Outgoing, type ReleasedNews } from './payload.ts';
 
 const TICK_MS = 5;
 /** Partitions gathered beyond this are reduced to the names of their queues. */
@@ -217,8 +217,9 @@ export class Peers {
   }
 
   #receive(payload: string): void {
+    if (isFrom(this.#deps.sender, payload)) return;
     const news = decodeNews(payload);
-    if (news === null || news.sender === this.#deps.sender) return;
+    if (news === null) return;
     this.counters.received++;
     this.#deps.onNews(news);
   }

@@ -102,8 +102,9 @@ export class Wake implements Announcer {
   }
 
   released(partitionId: number, group: string, committed?: number): void {
-    this.#released(partitionId, group, committed ?? null);
-    this.peers?.released(partitionId, group, committed ?? null);
+    const done = this.#released(partitionId, group, committed ?? null);
+    // A completed batch of a partition that is used up is no news: a peer that looks there finds nothing.
+    if (!done) this.peers?.released(partitionId, group, committed ?? null);
   }
 
   queueDeleted(tenant: string, queue: string): void {
@@ -161,13 +162,14 @@ export class Wake implements Announcer {
     for (const listener of this.#strangers.get(tenant) ?? []) listener(queue);
   }
 
-  #released(partitionId: number, group: string, committed: number | null): void {
-    this.#hotlist.released(partitionId, group, committed);
+  #released(partitionId: number, group: string, committed: number | null): boolean {
+    const done = this.#hotlist.released(partitionId, group, committed);
     for (const watch of this.#byPartition.get(partitionId) ?? []) {
       if (watch.group !== group) continue;
       watch.stir();
       this.signal(watch.key);
     }
+    return done;
   }
 
   #replaced(tenant: string, queue: string, gone: boolean): void {
