@@ -143,7 +143,7 @@ interface ApplyRow {
  */
 export async function applyKv(db: Queryable, call: KvCall): Promise<KvOutcome> {
   const { params, decode } = ALONE.prepare(call);
-  const readOnly = call.steps.every((step) => step.code === KV_OP.get || step.code > KV_OP.incr);
+  const readOnly = !call.steps.some(writes);
   const rows = await db.query(APPLY, params, { readOnly });
   return decode(rows[0]);
 }
@@ -152,7 +152,7 @@ export async function applyKv(db: Queryable, call: KvCall): Promise<KvOutcome> {
 function lockOrder(steps: readonly KvStep[]): number[] {
   const order = steps.map((_, i) => i);
   if (steps.length < 2) return order;
-  const bytes = steps.map((step) => Buffer.from(`${step.namespace}\u0000${step.key}`));
+  const bytes = steps.map((step) => Buffer.from(place(step)));
   const several = (i: number) => (steps[i]!.code > KV_OP.incr ? 1 : 0);
   return order.sort((a, b) => {
     const last = several(a) - several(b);
@@ -163,6 +163,8 @@ function lockOrder(steps: readonly KvStep[]): number[] {
 
 function applyParams(call: KvCall, order: readonly number[]): Param[] {
   const steps = order.map((i) => call.steps[i]!);
+  const written = new Set<string>();
+  if (steps.length > 1) for (const step of steps) if (writes(step)) written.add(place(step));
   const numbers = (of: (step: KvStep) => number | null | undefined) =>
     textArray(steps.map((step) => numberText(of(step))));
   const manyOps: number[] = [];
@@ -181,7 +183,9 @@ function applyParams(call: KvCall, order: readonly number[]): Param[] {
     textArray(steps.map((step) => step.value ?? null)),
     numbers((step) => step.ttlSeconds),
     numbers((step) => step.expect),
-    boolArray(steps.map((step) => step.required === true)),
+    boolArray(
+      steps.map((step) => step.required === true || (step.code === KV_OP.get && written.has(place(step)))),
+    ),
     textArray(steps.map((step) => step.min ?? null)),
     textArray(
       steps.map((step) => (step.code === KV_OP.getPrefix ? prefixEnd(step.key) : (step.max ?? null))),
@@ -196,6 +200,14 @@ function applyParams(call: KvCall, order: readonly number[]): Param[] {
     call.guard,
     call.durable,
   ];
+}
+
+function writes(step: KvStep): boolean {
+  return step.code !== KV_OP.get && step.code <= KV_OP.incr;
+}
+
+function place(step: KvStep): string {
+  return `${step.namespace}\u0000${step.key}`;
 }
 
 function numberText(value: number | null | undefined): string | null {

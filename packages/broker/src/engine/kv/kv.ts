@@ -114,7 +114,7 @@ export class Kv implements KvFace {
     if (steps.length === 0) return { ok: true, results: [] };
     const plan = origin === 'connector' ? null : await this.#admit(tenant, operations);
     const call = this.#call(tenant, steps, plan, origin === 'connector');
-    call.guard = operations.filter(writes).length > 1;
+    call.guard = operations.length > 1;
     const outcome = await this.#run(origin, () => this.#apply(call));
     const answer = this.#answer(outcome, operations);
     this.#committed(outcome, plan, operations);

@@ -15,7 +15,7 @@
 -- waits for the end of our transaction, and afterwards finds nothing. Without that, two transactions that each
 -- require a key to be absent and create the other's would both commit.
 --
--- Reads take no locks. A key is live while expires_at is NULL or later than the one instant of the call.
+-- Reads take no locks, except of a key that the same call writes. A key is live while expires_at is NULL or later than the one instant of the call.
 
 -- Each session draws a thousand at a time: versions are unique, not monotone.
 CREATE SEQUENCE IF NOT EXISTS queen.kv_version CACHE 1000;
@@ -129,7 +129,7 @@ END $$;
 --   p_values      put: the JSON text; incr: the delta; getPrefix: the exclusive cursor or NULL
 --   p_ttls        put, incr: seconds to live, NULL: for ever
 --   p_expects     put, delete: NULL: no condition, 0: nothing lives there, else the version
---   p_required    a lost condition ends the call
+--   p_required    a lost condition ends the call; of a get: the call writes the key too, so it is locked at once
 --   p_mins, p_maxs  incr: bounds of the result; getPrefix: p_maxs is the upper bound of its range
 --   p_limits      getPrefix: rows
 --   p_keys_only   getPrefix
@@ -195,11 +195,30 @@ BEGIN
     why := NULL;
 
     IF op = 0 THEN
-      SELECT x.value, x.version, x.expires_at, x.updated_at INTO r
-        FROM queen.kv x
-       WHERE x.tenant_id = p_tenant AND x.namespace = ns AND x.key = k
-         AND (x.expires_at IS NULL OR x.expires_at > now_at);
-      IF FOUND THEN
+      tries := 0;
+      LOOP
+        tries := tries + 1;
+        IF tries > 100 THEN
+          RAISE EXCEPTION 'kv_apply: a key comes and goes' USING ERRCODE = 'serialization_failure';
+        END IF;
+        IF p_required[i] THEN
+          SELECT x.value, x.version, x.expires_at, x.updated_at INTO r
+            FROM queen.kv x WHERE x.tenant_id = p_tenant AND x.namespace = ns AND x.key = k
+             FOR UPDATE;
+        ELSE
+          SELECT x.value, x.version, x.expires_at, x.updated_at INTO r
+            FROM queen.kv x WHERE x.tenant_id = p_tenant AND x.namespace = ns AND x.key = k;
+        END IF;
+        have := FOUND;
+        EXIT WHEN have OR NOT p_required[i];
+        INSERT INTO queen.kv (tenant_id, namespace, key, value, expires_at, created_at, updated_at)
+          VALUES (p_tenant, ns, k, 'null', now_at, now_at, now_at)
+          ON CONFLICT DO NOTHING;
+        CONTINUE WHEN NOT FOUND;
+        DELETE FROM queen.kv x WHERE x.tenant_id = p_tenant AND x.namespace = ns AND x.key = k;
+        EXIT;
+      END LOOP;
+      IF have AND (r.expires_at IS NULL OR r.expires_at > now_at) THEN
         done[i] := true;
         vals[i] := r.value::text;
         versions[i] := r.version;
