@@ -438,7 +438,8 @@ BEGIN
   SELECT count(*), coalesce(extract(epoch FROM now_at - min(g.expires_at)) * 1000, 0)::bigint
     INTO deleted, lag_ms FROM gone g;
   left_over := deleted >= p_limit;
-  SELECT greatest(0, extract(epoch FROM min(m.at) - now_at) * 1000)::bigint INTO wait_ms
+  SELECT CASE WHEN min(m.at) IS NOT NULL
+              THEN greatest(0, extract(epoch FROM min(m.at) - now_at) * 1000)::bigint END INTO wait_ms
     FROM generate_series(0, 63) AS s (shard)
    CROSS JOIN LATERAL (SELECT min(x.expires_at) AS at FROM queen.kv x
                         WHERE x.shard = s.shard AND x.expires_at IS NOT NULL) m;
