@@ -461,8 +461,9 @@ BEGIN
                    sum(octet_length(x.value::text)) * CASE WHEN sample THEN 8 ELSE 1 END AS bytes
               FROM queen.kv x WHERE NOT sample OR x.shard < 8
              GROUP BY x.tenant_id) c
-      -- Who stores nothing any more goes back to zero.
-      FULL JOIN queen.kv_usage o ON o.tenant_id = c.tenant_id
+      -- Who stores nothing (any more) is counted with zero: brokers wait for a count to forget what they added.
+      FULL JOIN (SELECT tenant_id FROM queen.kv_usage UNION SELECT tenant_id FROM queen.kv_quota) o
+             ON o.tenant_id = c.tenant_id
      CROSS JOIN LATERAL (SELECT coalesce(c.tenant_id, o.tenant_id) AS tenant_id) t
      ORDER BY t.tenant_id
     ON CONFLICT (tenant_id) DO UPDATE
