@@ -13,6 +13,7 @@ import { type Database, statement } from '../../packages/broker/src/store/databa
 import { openBroker } from '../kit/engine.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
+import { until } from '../start/talk.ts';
 
 const TABLES = [
   'queues',
@@ -81,6 +82,11 @@ const LETTERS = statement(
   `SELECT count(*)::int AS letters, max(c.committed) AS committed FROM queen.log_consumers c
      JOIN queen.log_partitions p ON p.id = c.partition_id JOIN queen.queues q ON q.id = p.queue_id
      JOIN queen.log_dlq d ON d.partition_id = p.id WHERE q.name = $1`,
+);
+
+const WAITING = statement(
+  'strike_waiting',
+  `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
 );
 
 /** What the caller is told for each. */
@@ -409,13 +415,8 @@ async function holder(sql: string): Promise<pg.Client> {
 }
 
 /** Settles when a session of this database waits for a lock. */
-async function somebodyWaits(client: pg.Client): Promise<void> {
-  for (;;) {
-    const { rows } = await client.query(
-      `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-    );
-    if (rows.length > 0) return;
-  }
+function somebodyWaits(): Promise<void> {
+  return until('somebody waits for a lock', async () => (await db.query(WAITING)).length > 0, 10_000);
 }
 
 async function script(of: TestDatabase, sql: string): Promise<void> {
@@ -449,7 +450,7 @@ suite('by real locks', () => {
     const client = await holder(lockLane('held', 'p'));
     const stuck = pushTo(hasty, 'held', ['p'], 'a');
     // What is dispatched together shares one transaction and its fate; this comes later.
-    await somebodyWaits(client);
+    await somebodyWaits();
     assert.deepEqual(await pushTo(hasty, 'held', ['q'], 'b'), ['queued']);
     assert.deepEqual(await stuck, ['unavailable']);
     // A pop does not wait for a push.
@@ -506,7 +507,7 @@ suite('by real locks', () => {
     const client = await holder(lockLane('cycle', 'q'));
     // One bundle: it locks p, and waits for q.
     const pushed = pushTo(broker, 'cycle', ['p', 'q'], 'a');
-    await somebodyWaits(client);
+    await somebodyWaits();
     await client.query(lockLane('cycle', 'p'));
     assert.deepEqual(await pushed, ['unavailable', 'unavailable']);
     await client.query('ROLLBACK');
