@@ -11,12 +11,7 @@ import { SETTINGS, type Values } from './config/settings.ts';
  */
 
 /** Known names whose feature is still to come, each with its own table then: setting one draws a warning. */
-const LATER = [
-  /^QUEEN_KV_\w+$/,
-  /^QUEEN_TIMERS_\w+$/,
-  /^QUEEN_SWEEPER(_\w+)?$/,
-  /^QUEEN_PG_\w+$/,
-];
+const LATER = [/^QUEEN_TIMERS_\w+$/, /^QUEEN_SWEEPER_\w+$/, /^QUEEN_PG_\w+$/];
 
 /** Names that other brokers of this family know and that mean nothing here. */
 const WITHOUT_MEANING: readonly [RegExp, string][] = [
@@ -122,12 +117,7 @@ function readSetting(
     faults.push(`${name}=${setting.secret ? '(not shown)' : JSON.stringify(given)} ${result.fault}`);
     return setting.default;
   }
-  if (setting.later === 'warn') warnings.push(`${name} has no effect yet`);
-  if (setting.later === 'refuse' && result.value !== false) {
-    faults.push(
-      `${name}: this version cannot do that yet, and starting without it would not keep what it promises`,
-    );
-  }
+  if (setting.later) warnings.push(`${name} has no effect yet`);
   return result.value;
 }
 

@@ -14,8 +14,7 @@ export function settingsAsMarkdown(): string {
 function row(setting: Setting<unknown>): string {
   const names = [setting.name, ...setting.aliases].map((name) => `\`${name}\``).join(', else ');
   const fixed = setting.default === null ? '-' : `\`${setting.default}\``;
-  const later =
-    setting.later === null ? '' : setting.later === 'warn' ? ' (no effect yet)' : ' (refused: not there yet)';
+  const later = setting.later ? ' (no effect yet)' : '';
   const cells = [names, setting.accepts, setting.derived ?? fixed, setting.about + later];
   return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
 }

@@ -1,6 +1,6 @@
 /**
  * The kinds of settings. A setting knows its variable, its limits, its default and what it is for; it reads a
- * text and answers the value or what is wrong with it. The table is in ../config.ts.
+ * text and answers the value or what is wrong with it. The table is in settings.ts.
  */
 export interface Setting<T> {
   readonly name: string;
@@ -17,11 +17,8 @@ export interface Setting<T> {
   readonly secret: boolean;
   /** Read as it stands: not trimmed, and an empty text is a value too. */
   readonly verbatim: boolean;
-  /**
-   * What uses it is not there yet. `warn`: setting it only draws a warning. `refuse`: somebody who sets it
-   * relies on a protection, so the boot stops (a boolean may say false).
-   */
-  readonly later: 'warn' | 'refuse' | null;
+  /** Nothing uses it yet: setting it draws a warning. */
+  readonly later: boolean;
   read(text: string): { value: T } | { fault: string };
 }
 
@@ -32,7 +29,7 @@ interface Common<D> {
   aliases?: readonly string[];
   secret?: boolean;
   verbatim?: boolean;
-  later?: 'warn' | 'refuse';
+  later?: boolean;
 }
 
 function setting<T, D>(
@@ -50,7 +47,7 @@ function setting<T, D>(
     about: common.about,
     secret: common.secret ?? false,
     verbatim: common.verbatim ?? false,
-    later: common.later ?? null,
+    later: common.later ?? false,
     read,
   };
 }

@@ -48,8 +48,7 @@ test('a setting is used by somebody, or says that it has no effect', () => {
       const own = ['server', 'postgres', 'security', 'auth'].includes(group);
       const byStart = new RegExp(own ? `\\b${key}\\b` : `config\\.${group}\\.${key}\\b`).test(text);
       const used = byStart || read.has(`${group}.${key}`);
-      if (used === (setting.later !== null) && setting.later !== 'refuse')
-        idle.push(`${setting.name}: ${used}`);
+      if (used === setting.later) idle.push(`${setting.name}: ${used}`);
     }
   }
   assert.deepEqual(idle, [], 'true: used, but said to have no effect; false: the other way round');
