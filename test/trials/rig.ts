@@ -150,13 +150,14 @@ export async function metric(url: string, family: string): Promise<Map<string, n
     const sample = /^(\w+)(\{.*\})? (\S+)$/.exec(line);
     if (sample?.[1] === family) found.set(sample[2] ?? '', Number(sample[3]));
   }
-  assert.ok(found.size > 0, `${family} is exposed`);
   return found;
 }
 
 /** The value of a family without labels. */
 export async function counter(url: string, family: string): Promise<number> {
-  return (await metric(url, family)).get('')!;
+  const value = (await metric(url, family)).get('');
+  assert.ok(value !== undefined, `${family} is exposed`);
+  return value;
 }
 
 export function percentile(values: readonly number[], share: number): number {
