@@ -67,14 +67,11 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
   stop.add('listener', () => server.close(config.server.shutdownGraceMs));
 
   const url = `http://${at.host.includes(':') ? `[${at.host}]` : at.host}:${at.port}`;
-  if (!config.server.logJson) {
-    const { description: store } = database;
-    process.stdout.write(bannerText({ version: VERSION, url, store, access: access.description }));
-  }
-  log.info(
-    { ...database.plan, store: database.description, access: access.description, url },
-    `listening on ${url}`,
-  );
+  const said = { store: database.description, access: access.description, url };
+  const { logJson } = config.server;
+  if (!logJson) process.stdout.write(bannerText({ version: VERSION, ...said }));
+  // Readers of text have just read the rest in the banner.
+  log.info(logJson ? { ...database.plan, ...said } : { ...database.plan }, `listening on ${url}`);
 }
 
 async function main(): Promise<number> {

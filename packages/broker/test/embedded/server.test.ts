@@ -83,7 +83,7 @@ test('a server that outlived its broker is stopped, and the next one starts', as
   const log = recorder();
   const server = await startServer(t, directory, { log });
   assert.equal(isRunning(orphan), false);
-  assert.ok(log.lines.some((line) => line.startsWith('warn an earlier broker left PostgreSQL running')));
+  assert.ok(log.lines.some((line) => line.startsWith('warn processes of an earlier PostgreSQL still run')));
   assert.notEqual(server.pid, orphan);
 });
 

@@ -193,7 +193,8 @@ export class Peers {
     } catch (error) {
       void session?.close().catch(() => {});
       if (this.#stopped) return;
-      log.warn({ err: error, retryMs: this.#pauseMs }, 'no connection for notifications, trying again');
+      const reason = error instanceof Error ? error.message : String(error);
+      log.warn({ reason, retryMs: this.#pauseMs }, 'no connection for notifications, trying again');
       this.#retry = this.#deps.clock.after(this.#pauseMs, () => void this.#connect());
       this.#pauseMs = Math.min(this.#pauseMs * 2, RECONNECT_MAX_MS);
       return;

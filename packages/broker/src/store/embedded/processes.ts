@@ -26,7 +26,7 @@ export async function endLeftOvers(cluster: string, log: EmbeddedLog): Promise<n
   if (found.length > 0) {
     log.warn(
       { pids: found.map((process) => process.pid) },
-      'an earlier broker left PostgreSQL running here: stopping it',
+      'processes of an earlier PostgreSQL still run here: stopping them',
     );
     const pids = new Set(found.map((process) => process.pid));
     const main = found.filter((process) => !pids.has(process.parent));
