@@ -54,8 +54,11 @@ test('a thousand parked polls', async (t) => {
     return values.reduce((sum, value) => sum + value, 0);
   };
   await until('all of them are parked', async () => (await parked()) === POLLS);
-  // First contacts, first looks and what the start left behind.
-  await sleep(2_000);
+  await until('first contacts are made, and the start is over', async () => {
+    const before = await counter(broker.url, 'queen_db_statements_total');
+    await sleep(1_000);
+    return (await counter(broker.url, 'queen_db_statements_total')) - before < STATEMENTS_A_SECOND_MAX;
+  });
 
   let share = Number.POSITIVE_INFINITY;
   for (let look = 0; look < LOOKS_MAX && share >= BROKER_SHARE_MAX; look++) {
