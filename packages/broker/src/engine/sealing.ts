@@ -14,7 +14,7 @@ import type { Database } from '../store/database.ts';
 import type { StoreLog } from '../store/log.ts';
 import { sealedQueue } from '../store/queues.ts';
 import type { Clock } from './clock.ts';
-import { EngineError } from './errors.ts';
+import { EngineError, refused } from './errors.ts';
 
 const WARN_EVERY_MS = 60_000;
 
@@ -26,6 +26,14 @@ export async function refuseSealedQueues(db: Database): Promise<void> {
     'refused',
     'encryption_required',
     `queue ${JSON.stringify(name)} is encrypted: start with its QUEEN_ENCRYPTION_KEY (64 hex digits)`,
+  );
+}
+
+/** What a writer hears whose queue encrypts, from a broker without a key. */
+export function sealMissing(): EngineError {
+  return refused(
+    'encryption_required',
+    'encryption_required: the queue stores encrypted payloads and this broker has no QUEEN_ENCRYPTION_KEY',
   );
 }
 

@@ -1,6 +1,6 @@
 /** The log's part of a transaction (sql/100_transaction.sql), alone or together with KV operations: one statement. */
 import { type AckGroupArgs, type AckGroupRow, ackGroupRows, ackItemParams, type LogAckRow } from './ack.ts';
-import { boolArray, int8Array, textArray, uuidArray } from './arrays.ts';
+import { int8Array, textArray, uuidArray } from './arrays.ts';
 import { type Param, type Queryable, statement } from './database.ts';
 import { invariant } from './invariant.ts';
 import { applyKv, type KvCall, type KvOutcome, kvStatement } from './kv.ts';
@@ -10,7 +10,7 @@ import { type Append, type AppendRow, type AppendVerdict, appendParams, appendVe
 export type TransactionAckGroup = Omit<AckGroupArgs, 'lease'> & { lease: string | null };
 
 export interface LogWork {
-  appends: readonly (Append & { sealed: boolean })[];
+  appends: readonly Append[];
   /** A consumer row at most once. */
   groups: readonly TransactionAckGroup[];
   /** The distinct leases that the caller says it holds. */
@@ -90,7 +90,6 @@ function logParams({ appends, groups, requiredLeases, decide, durable }: LogWork
   return [
     durable,
     ...appendParams(appends),
-    boolArray(appends.map((append) => append.sealed)),
     uuidArray(groups.map((group) => group.tenant)),
     int8Array(groups.map((group) => group.partitionId)),
     textArray(groups.map((group) => group.group)),

@@ -3,7 +3,7 @@ import { boolArray, byteaArray, int4Array, int8Array, textArray } from './arrays
 import { type Queryable, statement } from './database.ts';
 import { invariant } from './invariant.ts';
 
-export const VERDICT = { stored: 0, duplicates: 1, missing: 2, windowChanged: 3, unsealed: 4 } as const;
+export const VERDICT = { stored: 0, duplicates: 1, missing: 2, windowChanged: 3 } as const;
 
 /** One segment to append. */
 export interface Append {
@@ -34,9 +34,7 @@ export type AppendVerdict =
   | { verdict: typeof VERDICT.duplicates; queue: QueueDemands; duplicates: Duplicate[] }
   | { verdict: typeof VERDICT.missing }
   /** Also when the queue wants encrypted payloads since a while. */
-  | { verdict: typeof VERDICT.windowChanged; queue: QueueDemands }
-  /** Only of a transaction: the queue wants encrypted payloads, and these are not. */
-  | { verdict: typeof VERDICT.unsealed; queue: QueueDemands };
+  | { verdict: typeof VERDICT.windowChanged; queue: QueueDemands };
 
 export interface QueueDemands {
   /** The deduplication window; 0: off. */
@@ -94,15 +92,12 @@ export interface AppendRow {
  */
 export async function append(db: Queryable, segments: readonly Append[]): Promise<AppendVerdict[]> {
   if (segments.length === 0) return [];
-  const [row] = await db.query<AppendRow>(APPEND, [
-    ...appendParams(segments),
-    boolArray(segments.map((s) => s.sealed)),
-  ]);
+  const [row] = await db.query<AppendRow>(APPEND, appendParams(segments));
   invariant(row !== undefined, 'append_row');
   return appendVerdicts(row, segments.length);
 }
 
-/** The arguments of the append procedure, up to the blobs. */
+/** The arguments of the append procedure. */
 export function appendParams(segments: readonly Append[]): Buffer[] {
   return [
     int8Array(segments.map((s) => s.partitionId)),
@@ -111,6 +106,7 @@ export function appendParams(segments: readonly Append[]): Buffer[] {
     int4Array(segments.map((s) => s.windowSeconds)),
     byteaArray(segments.map((s) => s.hashes)),
     byteaArray(segments.map((s) => s.blob)),
+    boolArray(segments.map((s) => s.sealed)),
   ];
 }
 
@@ -136,7 +132,7 @@ export function appendVerdicts(row: AppendRow, segments: number): AppendVerdict[
 function verdictAt(row: AppendRow, i: number): AppendVerdict {
   const verdict = row.verdicts[i]!;
   const queue = { windowSeconds: row.windows[i]!, encrypts: row.encrypts[i]! };
-  if (verdict === VERDICT.windowChanged || verdict === VERDICT.unsealed) return { verdict, queue };
+  if (verdict === VERDICT.windowChanged) return { verdict, queue };
   if (verdict === VERDICT.duplicates) return { verdict, queue, duplicates: [] };
   const base = row.bases[i]!;
   invariant(verdict === VERDICT.stored && base >= 0, 'append_verdict', { verdict, base });

@@ -4,7 +4,7 @@
  * tells (`duplicate` with its id, inside the window).
  */
 import type { Frame } from '../../log/frame.ts';
-import { type EngineError, fromStore } from '../errors.ts';
+import type { EngineError } from '../errors.ts';
 
 export interface FailedFrames {
   readonly tenant: string;
@@ -20,10 +20,6 @@ export interface FailedFrames {
  * when they are not (`failed`). The lane stays busy until it settles, so what is pushed later cannot overtake.
  */
 export type Spill = (failed: FailedFrames) => Promise<void>;
-
-export function failureOf(error: unknown): EngineError {
-  return fromStore(error);
-}
 
 export function failureText(error: EngineError): string {
   switch (error.kind) {

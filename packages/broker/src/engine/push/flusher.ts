@@ -16,10 +16,11 @@
 import { buggify } from '../../observability/buggify.ts';
 import type { Queryable } from '../../store/database.ts';
 import { type Append, type AppendVerdict, append, type Duplicate, VERDICT } from '../../store/push.ts';
-import { EngineError, refused } from '../errors.ts';
+import { EngineError, fromStore } from '../errors.ts';
+import { sealMissing } from '../sealing.ts';
 import type { Announcement, Announcer } from '../wake/announcer.ts';
 import type { Draft, Seal } from './draft.ts';
-import { failureOf, type Spill } from './failure.ts';
+import type { Spill } from './failure.ts';
 import { originalIds, type Run } from './originals.ts';
 import type { PartitionMemo } from './partition_memo.ts';
 import type { Provisioner } from './provisioner.ts';
@@ -114,7 +115,7 @@ export class Flusher {
       }
     } catch (error) {
       this.#deps.log.error({ err: error }, 'a push flush broke');
-      for (const draft of flying) draft.failed(failureOf(error));
+      for (const draft of flying) draft.failed(fromStore(error));
     } finally {
       for (const draft of [...flying]) land(draft);
     }
@@ -168,7 +169,7 @@ export class Flusher {
         outcomes.push({ draft, error: null, verdict: verdicts[i]! });
       });
     } catch (thrown) {
-      const error = failureOf(thrown);
+      const error = fromStore(thrown);
       if (error.kind === 'refused' && built.length > 1) {
         for (const { draft } of built) outcomes.push(...(await this.#append([draft])));
       } else {
@@ -181,12 +182,7 @@ export class Flusher {
   #build(draft: Draft): Append | Promise<Append> {
     const { dedup, zstdLevel, seal } = this.#deps;
     const { partitionId, windowSeconds, encrypts } = draft.place!;
-    if (encrypts && seal === null) {
-      throw refused(
-        'encryption_required',
-        'encryption_required: the queue stores encrypted payloads and this broker has no QUEEN_ENCRYPTION_KEY',
-      );
-    }
+    if (encrypts && seal === null) throw sealMissing();
     return draft.build((hashes) => dedup.vouch(partitionId, windowSeconds, hashes), zstdLevel, seal);
   }
 
@@ -241,7 +237,7 @@ export class Flusher {
       }
       return draft.count > 0;
     } catch (error) {
-      await this.fail(draft, failureOf(error));
+      await this.fail(draft, fromStore(error));
       return false;
     }
   }

@@ -15,8 +15,8 @@
  * Lanes live only while they have something to do.
  */
 import type { Place } from '../../store/push.ts';
+import { fromStore } from '../errors.ts';
 import { Draft } from './draft.ts';
-import { failureOf } from './failure.ts';
 import type { Dedup, Flusher } from './flusher.ts';
 import type { PartitionMemo } from './partition_memo.ts';
 import type { Provisioner } from './provisioner.ts';
@@ -114,7 +114,7 @@ export class Fusion {
       },
       async (error: unknown) => {
         const draft = new Draft(this.#takeUnits(lane), null);
-        await this.#deps.flusher.fail(draft, failureOf(error));
+        await this.#deps.flusher.fail(draft, fromStore(error));
         this.#landed(lane);
       },
     );

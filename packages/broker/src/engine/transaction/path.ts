@@ -22,6 +22,7 @@ import { StoreError } from '../../store/errors.ts';
 import { InvariantError } from '../../store/invariant.ts';
 import type { KvOutcome } from '../../store/kv.ts';
 import { applyAll, type LogResult, type LogWork } from '../../store/log_transaction.ts';
+import type { Append } from '../../store/push.ts';
 import type { AckRegistry } from '../ack/registry.ts';
 import type { PendingBytes } from '../admission/pending_bytes.ts';
 import type { Clock } from '../clock.ts';
@@ -31,16 +32,10 @@ import type { KvResult } from '../kv/operations.ts';
 import { Share } from '../kv/share.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { Acks } from './acks.ts';
-import { Pushes, type PushesDeps, type SealableAppend } from './pushes.ts';
+import { Pushes, type PushesDeps } from './pushes.ts';
 import { Rollback, refuse } from './refusal.ts';
 import type { PrepareRider, Rider } from './riders.ts';
-import type {
-  Refusal,
-  TransactionAnswer,
-  TransactionFace,
-  TransactionRequest,
-  TransactionResult,
-} from './types.ts';
+import type { TransactionAnswer, TransactionFace, TransactionRequest, TransactionResult } from './types.ts';
 
 export interface TransactionDeps extends PushesDeps {
   db: Pick<Database, 'transaction'>;
@@ -200,7 +195,7 @@ export class TransactionPath implements TransactionFace {
   }
 
   /** Between BEGIN and COMMIT. */
-  async #inside(plan: Plan, appends: readonly SealableAppend[], tx: Queryable): Promise<Done> {
+  async #inside(plan: Plan, appends: readonly Append[], tx: Queryable): Promise<Done> {
     const { request, pushes, acks, kv, timers } = plan;
     try {
       const work: LogWork = {
@@ -298,5 +293,3 @@ interface Committed {
   kv: KvResult[];
   timers: readonly object[];
 }
-
-export type { Refusal };

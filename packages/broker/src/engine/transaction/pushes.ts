@@ -3,12 +3,13 @@
  * place decides what a frame holds, what is a repetition and when it is sealed.
  */
 import { type Append, type AppendVerdict, VERDICT } from '../../store/push.ts';
-import { EngineError, refused } from '../errors.ts';
+import { EngineError } from '../errors.ts';
 import { Draft, type Seal } from '../push/draft.ts';
 import type { Dedup } from '../push/flusher.ts';
 import type { PartitionMemo } from '../push/partition_memo.ts';
 import type { Provisioner } from '../push/provisioner.ts';
 import { follow, type GroupedRequest, groupRequest } from '../push/unit.ts';
+import { sealMissing } from '../sealing.ts';
 import type { PushResult } from '../types.ts';
 import type { Announcement } from '../wake/announcer.ts';
 import { Rollback, refuse } from './refusal.ts';
@@ -21,8 +22,6 @@ export interface PushesDeps {
   zstdLevel: number;
   seal: Seal;
 }
-
-export type SealableAppend = Append & { sealed: boolean };
 
 export class Pushes {
   readonly bytes: number;
@@ -72,15 +71,15 @@ export class Pushes {
   }
 
   /** The segments. Throws a Rollback, with nothing sent yet, for what cannot be stored as its queue demands. */
-  async build(): Promise<SealableAppend[]> {
+  async build(): Promise<Append[]> {
     const { dedup, zstdLevel, seal } = this.#deps;
-    const appends: SealableAppend[] = [];
+    const appends: Append[] = [];
     for (const draft of this.#drafts) {
       const { partitionId, windowSeconds, encrypts } = draft.place!;
       if (encrypts && seal === null) throw this.#sealless(draft);
       try {
         const vouch = (hashes: Buffer) => dedup.vouch(partitionId, windowSeconds, hashes);
-        appends.push({ ...(await draft.build(vouch, zstdLevel, seal)), sealed: encrypts });
+        appends.push(await draft.build(vouch, zstdLevel, seal));
       } catch (error) {
         if (!(error instanceof RangeError)) throw error;
         throw refuse('payload_too_large', error.message, this.#indexOf(draft, 0));
@@ -100,7 +99,7 @@ export class Pushes {
         memo.drop(draft.key);
         dedup.forget(place.partitionId);
         stale = true;
-      } else if (verdict.verdict === VERDICT.windowChanged || verdict.verdict === VERDICT.unsealed) {
+      } else if (verdict.verdict === VERDICT.windowChanged) {
         memo.set(draft.key, { ...place, ...verdict.queue });
         stale = true;
       }
@@ -163,13 +162,6 @@ export class Pushes {
     const { message } = sealMissing();
     return refuse('encryption_required', message, this.#indexOf(draft, 0));
   }
-}
-
-function sealMissing(): EngineError {
-  return refused(
-    'encryption_required',
-    'encryption_required: the queue stores encrypted payloads and this broker has no QUEEN_ENCRYPTION_KEY',
-  );
 }
 
 /** A name as an error shows it. */

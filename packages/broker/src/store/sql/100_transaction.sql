@@ -13,14 +13,13 @@
 --
 --   p_go          false: something before was refused, nothing is to be done
 --   p_durable     the commit must reach the disk whatever the database's default is
---   p_partitions … p_blobs   segments, as log_push takes them
---   p_sealed      the payloads in the segment are encrypted
+--   p_partitions … p_sealed  segments, as log_push takes them
 --   a_tenants … a_hashes     groups of acks and their items, as log_ack takes them; a lease is NULL when the ack names none
 --   a_required    the distinct leases that the caller says it holds
 --   a_decide      false: only lock the rows and find their leases
 --
--- stage: how far it came. 0 nothing was to be done, 1 a push was refused (its verdict tells; 4: the queue wants encrypted
--- payloads and these are not), 2 a group is leased by somebody who is not in the list (fenced: its index), 3 all done.
+-- stage: how far it came. 0 nothing was to be done, 1 a push was refused (its verdict tells), 2 a group is leased by
+-- somebody who is not in the list (fenced: its index), 3 all done.
 -- Pushes and acks are answered as log_push and log_ack answer. leases: which lease each group was held against.
 CREATE OR REPLACE FUNCTION queen.log_transaction(
   p_go boolean, p_durable boolean,
@@ -51,7 +50,7 @@ BEGIN
   IF NOT p_go THEN
     RETURN;
   END IF;
-  IF cardinality(p_sealed) IS DISTINCT FROM pushes OR cardinality(a_leases) IS DISTINCT FROM groups_ THEN
+  IF cardinality(a_leases) IS DISTINCT FROM groups_ THEN
     RAISE EXCEPTION 'log_transaction: misaligned arrays' USING ERRCODE = 'invalid_parameter_value';
   END IF;
   IF p_durable AND current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
@@ -63,15 +62,10 @@ BEGIN
     SELECT r.segments, r.verdicts, r.bases, r.created, r.windows, r.encrypts, r.dup_segments, r.dup_indexes,
            r.dup_offsets
       INTO segments, verdicts, bases, created, windows, encrypts, dup_segments, dup_indexes, dup_offsets
-      FROM queen.log_push(p_partitions, p_counts, p_verified, p_windows, p_hashes, p_blobs) r;
+      FROM queen.log_push(p_partitions, p_counts, p_verified, p_windows, p_hashes, p_blobs, p_sealed) r;
     IF coalesce(cardinality(segments), 0) < pushes THEN
       RETURN;
     END IF;
-    FOR i IN 1..pushes LOOP
-      IF verdicts[i] = 0 AND encrypts[i] AND NOT p_sealed[segments[i]] THEN
-        verdicts[i] := 4;
-      END IF;
-    END LOOP;
     IF verdicts <> array_fill(0, ARRAY[pushes]) THEN
       RETURN;
     END IF;
