@@ -6,6 +6,7 @@ import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { parseSealingKey } from '../../packages/broker/src/log/envelope.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
+import { until } from '../start/talk.ts';
 import { type Live, openLive, payloads, popRequest, sql } from './live.ts';
 
 interface Letter {
@@ -574,6 +575,7 @@ test('a replay wakes a pop that is parked on the destination, on another broker 
   const { id } = (await list(a)).messages[0]!;
   await b.client.pop('dest', { consumerGroup: 'x' });
   const parked = b.broker.pop(popRequest('dest', 'x', { waitMs: 20_000 }));
+  await until('the pop is parked', async () => b.broker.wake.parking.parked > 0);
   const started = performance.now();
   await a.ask('POST', `/api/v1/dlq/${id}/replay`, { queue: 'dest' });
   assert.deepEqual(payloads(await parked), { p: [{ id: 'm' }] });

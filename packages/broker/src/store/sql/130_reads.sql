@@ -33,6 +33,7 @@ BEGIN
     WITH parts AS MATERIALIZED (
       SELECT p.id, p.queue_id, p.name::text AS name, p.last_offset, p.last_created_at,
              greatest(p.log_start, p.txns_start) AS start,
+             p.oldest_live_at >= v_from AS young,
              q.name::text AS queue, q.namespace, q.task
         FROM queen.queues q JOIN queen.log_partitions p ON p.queue_id = q.id
        WHERE q.tenant_id = p_tenant
@@ -49,7 +50,8 @@ BEGIN
                       WHERE p.queue_id = d.queue_id AND c.consumer_group <> '__QUEUE_MODE__')
     ), placed AS MATERIALIZED (
       SELECT x.*, f.done, f.lease_after, f.lease_upto,
-             greatest(x.start, queen.log_position_at(x.id, v_from, x.start, x.last_offset, x.last_created_at) + 1) AS low,
+             CASE WHEN x.young THEN x.start
+                  ELSE queen.log_position_at(x.id, v_from, x.start, x.last_offset, x.last_created_at) + 1 END AS low,
              CASE WHEN p_before_at IS NULL AND v_to > x.last_created_at THEN x.last_offset
                   ELSE queen.log_position_at(x.id, least(v_to, p_before_at + interval '1 microsecond'),
                                              x.start, x.last_offset, x.last_created_at) END AS high
