@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import fc from 'fast-check';
+import { createXXHash128 } from 'hash-wasm';
 import { hashTransactionId, hashTransactionIds } from '../../src/log/hash.ts';
 
 // Reference values of the canonical (big-endian) form, from the xxHash reference implementation.
@@ -38,4 +40,20 @@ test('a list is the concatenation of its members, wherever it is written to', ()
 
 test('a buffer without room is refused', () => {
   assert.throws(() => hashTransactionId('a', Buffer.alloc(20), 5), RangeError);
+});
+
+test('every length is hashed alike, by whichever way', async () => {
+  const reference = await createXXHash128();
+  const ascii = fc.string({ unit: 'binary-ascii', maxLength: 140 });
+  const any = fc.string({ unit: 'binary', maxLength: 80 });
+  // The bounds of the short way, and words of all zeros and ones, where a carry would be lost.
+  const edges = [8, 9, 16, 17, 32, 33, 63, 64, 65].flatMap((n) => ['\0'.repeat(n), '\x7f'.repeat(n)]);
+  const check = (text: string) =>
+    assert.equal(
+      hashTransactionIds([text]).toString('hex'),
+      reference.init().update(text).digest('hex'),
+      JSON.stringify(text),
+    );
+  for (const text of edges) check(text);
+  fc.assert(fc.property(fc.oneof(ascii, any), check), { numRuns: 3000 });
 });
