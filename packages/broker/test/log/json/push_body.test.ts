@@ -200,7 +200,9 @@ function model(
   return out;
 }
 
-function agrees(text: string): boolean {
+function agrees(characters: string): boolean {
+  // Damage may leave half of a surrogate pair, which has no bytes: both sides judge what can be sent.
+  const text = characters.toWellFormed();
   const expected = model(text);
   if (expected === null) {
     fault(text);
