@@ -33,6 +33,9 @@ function levelName(label: string): { level: string } {
   return { level: label };
 }
 
+/** Codes of a StoreError that says that the database is away: where in the program that was noticed tells nothing. */
+const DATABASE_AWAY: ReadonlySet<unknown> = new Set(['connection', 'pool']);
+
 /** Turns one of pino's JSON lines into `08:21:07.412 warn  text key=value`, stack traces on lines of their own. */
 export function readable(line: string): string {
   let event: Record<string, unknown>;
@@ -47,9 +50,9 @@ export function readable(line: string): string {
   let text = `${clock} ${label} ${msg ?? ''}`;
   for (const [key, value] of Object.entries(facts)) text += ` ${key}=${fact(value)}`;
   if (typeof err === 'object' && err !== null) {
-    const { message, stack } = err as { message?: string; stack?: string };
+    const { message, stack, code } = err as { message?: string; stack?: string; code?: unknown };
     text += ` error=${fact(message ?? 'unknown')}`;
-    if (stack !== undefined) text += `\n${stack.replace(/^/gm, '    ')}`;
+    if (stack !== undefined && !DATABASE_AWAY.has(code)) text += `\n${stack.replace(/^/gm, '    ')}`;
   }
   return `${text}\n`;
 }

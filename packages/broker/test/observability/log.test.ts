@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createLog } from '../../src/observability/log.ts';
+import { StoreError } from '../../src/store/errors.ts';
 
 function logOf(json: boolean, level = 'info') {
   const lines: string[] = [];
@@ -22,6 +23,12 @@ test('an error shows its message and its stack', () => {
   const { log, lines } = logOf(false);
   log.error({ err: new TypeError('odd') }, 'failed');
   assert.match(lines[0]!, /error failed error=odd\n {4}TypeError: odd\n {4} {4}at /);
+});
+
+test('a database that is away is told in one line', () => {
+  const { log, lines } = logOf(false);
+  log.warn({ err: new StoreError('unavailable', 'pool', 'no connection') }, 'not now');
+  assert.match(lines.join(''), /^\S+ warn {2}not now error="no connection"\n$/);
 });
 
 test('JSON lines: level by name, ISO time, the server', () => {
