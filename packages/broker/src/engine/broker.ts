@@ -207,6 +207,7 @@ async function assemble(
     kv: kvPath,
     timers: null,
     tenancy: settings.tenancy,
+    concurrency: Math.max(2, Math.floor(settings.admission.min / 2)),
     clock,
     log,
   });

@@ -14,6 +14,8 @@ export type FaultPoint =
   | 'ack.decided'
   /** A dead letter is in its table. */
   | 'ack.handed_off'
+  /** Everything of a transaction is written, nothing committed. */
+  | 'transaction.written'
   /** A transaction is committed; nobody has been told. */
   | 'transaction.committed';
 

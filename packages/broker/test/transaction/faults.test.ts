@@ -45,6 +45,7 @@ function pathOf(rig: Rig, overrides: Partial<TransactionDeps>): TransactionPath 
     kv: broker.kvPath,
     timers: null,
     tenancy: false,
+    concurrency: 4,
     clock: systemClock,
     log: { warn() {}, error() {} },
     ...overrides,

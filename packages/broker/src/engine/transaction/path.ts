@@ -49,6 +49,11 @@ export interface TransactionDeps extends PushesDeps {
   timers: PrepareRider | null;
   /** Several tenants: an unknown partition looks like a foreign one. */
   tenancy: boolean;
+  /**
+   * Transactions of clients in the database at a time. Many may be waiting there for one contended key, and must not
+   * take all the slots of the plain pushes with them.
+   */
+  concurrency: number;
   clock: Clock;
   /** Milliseconds since 1970, for ids. */
   wallMs?: () => number;
@@ -89,6 +94,7 @@ interface Done {
 
 export class TransactionPath implements TransactionFace {
   readonly #deps: TransactionDeps;
+  readonly #clients: Share;
   readonly #connectors: Share;
   readonly #active = new Set<Promise<unknown>>();
   #draining = false;
@@ -103,9 +109,10 @@ export class TransactionPath implements TransactionFace {
 
   constructor(deps: TransactionDeps) {
     this.#deps = deps;
-    this.#connectors = new Share({ connections: CONNECTOR_TRANSACTIONS, waitMs: null }, deps.clock, () =>
-      refused('overloaded', 'never: connectors wait'),
-    );
+    const share = (connections: number) =>
+      new Share({ connections, waitMs: null }, deps.clock, () => refused('overloaded', 'never: they wait'));
+    this.#clients = share(deps.concurrency);
+    this.#connectors = share(CONNECTOR_TRANSACTIONS);
   }
 
   async transaction(request: TransactionRequest): Promise<TransactionAnswer> {
@@ -158,7 +165,7 @@ export class TransactionPath implements TransactionFace {
 
   #admit(plan: Plan): Promise<Committed> {
     const { request, pushes } = plan;
-    if (request.origin === 'connector') return this.#connectors.run(() => this.#attempts(plan));
+    if (request.origin === 'connector') return this.#attempts(plan);
     let bytes = pushes.bytes;
     for (const operation of request.kv) if ('value' in operation) bytes += operation.value.length;
     if (bytes === 0) return this.#attempts(plan);
@@ -189,7 +196,16 @@ export class TransactionPath implements TransactionFace {
     await plan.pushes.locate();
     const appends = await plan.pushes.build();
     const lane = appends.length > 0 ? 'push' : 'ack';
-    const done = await admission.run(lane, () => db.transaction((tx) => this.#inside(plan, appends, tx)));
+    const share = plan.request.origin === 'connector' ? this.#connectors : this.#clients;
+    const done = await share.run(() =>
+      admission.run(lane, () =>
+        db.transaction(async (tx) => {
+          const all = await this.#inside(plan, appends, tx);
+          buggify('transaction.written');
+          return all;
+        }),
+      ),
+    );
     buggify('transaction.committed');
     return this.#committed(plan, done);
   }
