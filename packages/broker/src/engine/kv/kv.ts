@@ -15,6 +15,7 @@ import {
   listKvNamespaces,
   scanKv,
 } from '../../store/kv.ts';
+import { Share } from '../admission/share.ts';
 import type { Clock } from '../clock.ts';
 import { EngineError, fromStore, refused } from '../errors.ts';
 import type { TenantId } from '../types.ts';
@@ -33,7 +34,6 @@ import {
 import type { Quotas } from './quotas.ts';
 import { type Rate, Rates } from './rates.ts';
 import { renderAnswer } from './results.ts';
-import { Share } from './share.ts';
 import type { SwitchMemo } from './switch.ts';
 
 export interface KvSettings {

@@ -25,11 +25,11 @@ import { applyAll, type LogResult, type LogWork } from '../../store/log_transact
 import type { Append } from '../../store/push.ts';
 import type { AckRegistry } from '../ack/registry.ts';
 import type { PendingBytes } from '../admission/pending_bytes.ts';
+import { Share } from '../admission/share.ts';
 import type { Clock } from '../clock.ts';
 import { EngineError, fromStore, refused } from '../errors.ts';
 import type { Kv, KvRide } from '../kv/kv.ts';
 import type { KvResult } from '../kv/operations.ts';
-import { Share } from '../kv/share.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { Acks } from './acks.ts';
 import { Pushes, type PushesDeps } from './pushes.ts';
