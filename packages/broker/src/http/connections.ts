@@ -5,7 +5,7 @@
  * A client that half-closes counts as gone. It is the only sign of a consumer that closed the socket of its long
  * poll, and keeping a claim for it would hide messages for a whole lease.
  */
-import type { ServerResponse } from 'node:http';
+import { type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { FAULTS, type FaultCode } from './errors.ts';
 
@@ -157,17 +157,11 @@ function kindOf(error: NodeJS.ErrnoException): FaultCode {
   return 'malformed_http';
 }
 
-const REASONS: Record<number, string> = {
-  400: 'Bad Request',
-  408: 'Request Timeout',
-  431: 'Request Header Fields Too Large',
-};
-
 /** An answer to bytes that never became a request object. */
 function refuseRaw(socket: Socket, kind: FaultCode): void {
   const { status, sentence } = FAULTS[kind];
   const body = JSON.stringify({ error: sentence, code: kind });
-  const head = `HTTP/1.1 ${status} ${REASONS[status] ?? 'Error'}\r\nContent-Type: application/json\r\n`;
+  const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\n`;
   socket.end(`${head}Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`, () => {
     socket.destroySoon();
   });

@@ -18,7 +18,7 @@ import { type DatabaseOptions, sessionOptions } from './database.ts';
 import type { StoreLog } from './log.ts';
 import { Primary } from './primary.ts';
 import { applyStatement } from './schema_statement.ts';
-import { checkConnection } from './server.ts';
+import { checkServer } from './server.ts';
 import { splitStatements } from './statements.ts';
 
 /**
@@ -62,7 +62,7 @@ export async function applySchema(
   const primary = new Primary(options.hosts, sessionOptions(options), log);
   const connection = await primary.connect();
   try {
-    await checkConnection(connection);
+    await checkServer(connection);
     if (await upToDate(connection, files, version, log)) return;
     await command(connection, "SET statement_timeout = 0; SET lock_timeout = '2s'");
     await takeLock(connection, tuning.lockWaitMs ?? LOCK_WAIT_MS, log);
@@ -86,7 +86,7 @@ export async function applySchema(
 export async function checkSchema(options: DatabaseOptions, log: StoreLog): Promise<void> {
   const connection = await new Primary(options.hosts, sessionOptions(options), log).connect();
   try {
-    await checkConnection(connection);
+    await checkServer(connection);
     const state = await readState(connection);
     if (state.versions.length === 0) {
       throw new SchemaError(

@@ -1,6 +1,5 @@
 /** What a server must be for Queen to run on it, checked once at boot. */
 import type { Connection } from './connection.ts';
-import type { Database } from './database.ts';
 import { ServerRequirementError } from './errors.ts';
 
 const VERSION_MIN = 150_000;
@@ -22,13 +21,7 @@ interface VersionRow {
  * Throws a ServerRequirementError when the server cannot carry Queen. That a pooler in the way hands one
  * server connection to several clients is found earlier, when the first connection is made (pooler.ts).
  */
-export async function checkServer(database: Database): Promise<void> {
-  const [row] = await database.query<VersionRow>(VERSION, [], { readOnly: true });
-  judgeServer(row!);
-}
-
-/** The same for a connection outside a pool. */
-export async function checkConnection(connection: Connection): Promise<void> {
+export async function checkServer(connection: Connection): Promise<void> {
   const rows = await connection.run(VERSION, [], { timeoutMs: 10_000, position: 'inside' });
   judgeServer(rows[0] as VersionRow);
 }

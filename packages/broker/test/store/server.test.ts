@@ -12,7 +12,7 @@ import type { DatabaseOptions } from '../../src/store/database.ts';
 import { ServerRequirementError } from '../../src/store/errors.ts';
 import { silentLog } from '../../src/store/log.ts';
 import { applySchema } from '../../src/store/schema.ts';
-import { checkServer, judgeServer } from '../../src/store/server.ts';
+import { judgeServer } from '../../src/store/server.ts';
 
 interface Test {
   after(fn: () => Promise<void>): void;
@@ -21,13 +21,6 @@ interface Test {
 const PGBOUNCER = spawnSync('pgbouncer', ['--version']).status === 0;
 
 suite('what a server must be', () => {
-  test('the server of the tests will do', async (t) => {
-    const fixture = await freshDatabase(t);
-    const db = await fixture.open();
-    await checkServer(db);
-    await db.close();
-  });
-
   test('older than 15, or not in UTF8: refused in a sentence', () => {
     judgeServer({ version: 150_000, version_text: '15.0', encoding: 'UTF8' });
     assert.throws(

@@ -50,9 +50,6 @@ export interface AckDeps {
 export interface AckCounters {
   requests: number;
   items: number;
-  itemsFailed: number;
-  /** Items without a lease id: nothing fences them against another consumer. */
-  unfencedItems: number;
   registryHits: number;
   registryMisses: number;
   /** Positional completions that the procedure refused and the hash path decided. */
@@ -77,8 +74,6 @@ export class AckPath {
   readonly #counters: AckCounters = {
     requests: 0,
     items: 0,
-    itemsFailed: 0,
-    unfencedItems: 0,
     registryHits: 0,
     registryMisses: 0,
     positionsRejected: 0,
@@ -144,10 +139,6 @@ export class AckPath {
     }
     this.#counters.requests++;
     this.#counters.items += items.length;
-    items.forEach((item, i) => {
-      if (!item.leaseId) this.#counters.unfencedItems++;
-      if (!verdicts[i]!.success) this.#counters.itemsFailed++;
-    });
     return verdicts;
   }
 

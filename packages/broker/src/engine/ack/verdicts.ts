@@ -67,7 +67,8 @@ export function groupVerdicts(
   });
 }
 
-function refusalText(outcome: number, tenancy: boolean): string | null {
+/** Why a group was not decided at all; null: it was. */
+export function refusalText(outcome: number, tenancy: boolean): string | null {
   switch (outcome) {
     case OUTCOME.lease:
       return ACK_ERROR.lease;

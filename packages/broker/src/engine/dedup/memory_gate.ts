@@ -123,10 +123,6 @@ export class MemoryGate {
     }
     return count;
   }
-
-  get helperEntries(): number {
-    return Math.max(this.#pauses.size, this.#hints.size);
-  }
 }
 
 /** `bytes` of a window of `fromSeconds`, as expected for one of `toSeconds` at the same rate. */

@@ -65,7 +65,9 @@ export class Reseed {
     this.#loop('reseed', reseedMs, () => this.pass());
     this.#loop('repairs', REPAIRS_POLL_MS, () => this.pollRepairs());
     this.#loop('sweep', idleSweepMs, () => Promise.resolve(this.#deps.hotlist.sweep()));
-    void this.pollRepairs().catch(() => {});
+    void this.pollRepairs().catch((err: unknown) => {
+      this.#deps.log.warn({ err }, 'repairs not read, trying again later');
+    });
   }
 
   stop(): void {

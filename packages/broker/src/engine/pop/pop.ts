@@ -10,6 +10,7 @@ import { formatUuid, mintUuidV7 } from '../../log/uuid.ts';
 import type { Queryable } from '../../store/database.ts';
 import type { StoreLog } from '../../store/log.ts';
 import { candidates } from '../../store/pop.ts';
+import type { DeliveredBatch } from '../ack/registry.ts';
 import type { Clock } from '../clock.ts';
 import { EngineError, fromStore } from '../errors.ts';
 import { type HotList, queueKey } from '../hotlist/hotlist.ts';
@@ -22,7 +23,7 @@ import type { OpenPayload } from './decode.ts';
 import { Harvest, type HarvestCounters } from './harvest.ts';
 import { PinnedSource, Pins } from './pinned_source.ts';
 import { RingSource } from './ring_source.ts';
-import { ScanSource } from './scan_source.ts';
+import { SCAN_MAX, ScanSource } from './scan_source.ts';
 import { QueueScanSupply, ScopeScanSupply } from './scan_supply.ts';
 import { ScopeSupply, Scopes } from './scopes.ts';
 import { CONFLATED_PARTITIONS_MAX, POP_DEFAULTS, type PopSettings } from './settings.ts';
@@ -35,17 +36,7 @@ export interface PopDeps {
   hotlist: HotList;
   reseed: Reseed;
   wake: Wake;
-  ackRegistry: {
-    delivered(batch: {
-      tenant: string;
-      partitionId: number;
-      group: string;
-      worker: string;
-      batchEnd: number;
-      transactionIds: readonly string[];
-      leaseSeconds: number;
-    }): void;
-  };
+  ackRegistry: { delivered(batch: DeliveredBatch): void };
   clock: Clock;
   log: StoreLog;
   settings?: Partial<PopSettings>;
@@ -295,7 +286,8 @@ export class PopPath {
     const { clock, hotlist, reseed, wake, run } = this.#deps;
     const start = startOf(request);
     const conflate = request.conflation === true;
-    const scan = (queues: readonly number[], name: string) => run((db) => candidates(db, queues, name, 512));
+    const scan = (queues: readonly number[], name: string) =>
+      run((db) => candidates(db, queues, name, SCAN_MAX));
     if (scope.kind === 'partition') {
       const { queue, partition } = scope;
       const deps = { clock, wake, run, pins: this.#pins };

@@ -7,8 +7,9 @@ import type { Wish } from '../wake/parking.ts';
 import type { Candidates, Source } from './source.ts';
 
 const MANY_PARTITIONS = 128;
-const LIMIT_MIN = 64;
-const LIMIT_MAX = 512;
+const SCAN_MIN = 64;
+/** Candidates of one scan. */
+export const SCAN_MAX = 512;
 
 export interface ScannedQueue {
   queueId: number;
@@ -43,8 +44,8 @@ export class ScanSource implements Source {
     this.#supply = supply;
     this.#limit =
       partitions <= 0 || partitions >= MANY_PARTITIONS
-        ? LIMIT_MAX
-        : Math.min(LIMIT_MAX, Math.max(LIMIT_MIN, 4 * partitions));
+        ? SCAN_MAX
+        : Math.min(SCAN_MAX, Math.max(SCAN_MIN, 4 * partitions));
     // Nothing in memory tells whether something is there: every look of the back-off is an attempt.
     let next = clock.now() + SKIP_MS;
     this.wish = {

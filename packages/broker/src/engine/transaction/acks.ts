@@ -6,13 +6,13 @@
  * holds; that is found out under the row lock, in the statement that decides. Only when one row is acked with several
  * leases (or with and without one) the leases are found first, and the groups decided one after the other.
  */
-import { type AckGroupRow, type HandOffRow, OUTCOME } from '../../store/ack.ts';
+import { type HandOffRow, OUTCOME } from '../../store/ack.ts';
 import type { LogResult, TransactionAckGroup } from '../../store/log_transaction.ts';
 import { argsOf, type Decision, decide, decideFrom, handOff } from '../ack/decide.ts';
 import { type AckGroup, parsePartitionId, storableText } from '../ack/groups.ts';
 import type { AckRegistry } from '../ack/registry.ts';
 import { type Run, UnreadableSegment } from '../ack/segments.ts';
-import { ACK_ERROR, groupVerdicts } from '../ack/verdicts.ts';
+import { ACK_ERROR, groupVerdicts, refusalText } from '../ack/verdicts.ts';
 import type { AckItem } from '../types.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { refuse } from './refusal.ts';
@@ -146,7 +146,7 @@ export class Acks {
 
   async #settle(tx: Run, decision: Decision): Promise<Decided> {
     const { group, row } = decision;
-    const why = rejection(row, this.#tenancy);
+    const why = refusalText(row.outcome, this.#tenancy);
     if (why !== null) throw this.#rejected(group.indexes[0]!, why);
     group.items.forEach((_, i) => {
       if (row.offsets[i]! < 0 && !row.below[i]) throw this.#rejected(group.indexes[i]!, UNKNOWN_TRANSACTION);
@@ -208,20 +208,5 @@ export class Acks {
 
   #rejected(index: number, error: string) {
     return refuse('ack_rejected', error, index);
-  }
-}
-
-function rejection(row: AckGroupRow, tenancy: boolean): string | null {
-  switch (row.outcome) {
-    case OUTCOME.lease:
-      return ACK_ERROR.lease;
-    case OUTCOME.noConsumer:
-      return ACK_ERROR.consumerNotFound;
-    case OUTCOME.foreignPartition:
-      return ACK_ERROR.notOwned;
-    case OUTCOME.noPartition:
-      return tenancy ? ACK_ERROR.notOwned : ACK_ERROR.consumerNotFound;
-    default:
-      return null;
   }
 }

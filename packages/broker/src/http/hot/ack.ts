@@ -1,5 +1,6 @@
 /** POST /api/v1/ack and POST /api/v1/ack/batch: the same thing for one item and for many. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { ACK_ERROR } from '../../engine/ack/verdicts.ts';
 import type { AckItem, AckVerdict } from '../../engine/types.ts';
 import { accessOf } from '../access/levels.ts';
 import { answerJson } from '../answer.ts';
@@ -7,7 +8,7 @@ import type { Wording } from '../errors.ts';
 import { type AckBody, readAckBatchBody, readAckBody } from './ack_body.ts';
 import type { HotContext } from './context.ts';
 
-export const ackWording: Wording = { failed: () => 'ack flush failed; lease will expire and redeliver' };
+export const ackWording: Wording = { failed: () => ACK_ERROR.flushFailed };
 
 const ACCESS = accessOf('POST', '/api/v1/ack');
 
