@@ -76,7 +76,7 @@ export const FAMILIES = {
   queen_batch_rtt_milliseconds: gauge('Duration of recent fused calls', 'op', 'quantile'),
 
   // Admission and the pool.
-  queen_admission_budget: gauge('Write transactions admitted at once'),
+  queen_admission_budget: gauge('Database calls admitted at once'),
   queen_admission_inflight: gauge('Admitted and not finished', 'lane'),
   queen_admission_waiting: gauge('Waiting for a slot', 'lane'),
   queen_admission_trains_per_s: gauge('Commit trains a second'),

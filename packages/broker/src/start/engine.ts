@@ -156,6 +156,8 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
       })),
     queen_wake_sent_total: () => broker.wake.peers?.counters.sent ?? 0,
     queen_wake_received_total: () => broker.wake.peers?.counters.received ?? 0,
+    // The first connection is none.
+    queen_wake_reconnects_total: () => Math.max(0, (broker.wake.peers?.counters.connects ?? 0) - 1),
     queen_wake_connected: () => (broker.wake.peers?.connected === true ? 1 : 0),
     queen_batches_fired_total: () => [
       { labels: { op: 'push' }, value: broker.pushPath.stats().appends },
