@@ -1,6 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { formatUuid, mintUuidV7, parseUuid } from '../../src/log/uuid.ts';
+import {
+  formatUuid,
+  formatUuids,
+  mintUuidsV7,
+  mintUuidV7,
+  parseUuid,
+  UUID_CHARACTERS,
+} from '../../src/log/uuid.ts';
 
 test('version, variant and time are where RFC 9562 puts them', () => {
   const nowMs = 4_000_000_000_123;
@@ -41,4 +48,20 @@ test('text form round trip, and what is no UUID', () => {
     assert.equal(parseUuid(bad), null, JSON.stringify(bad));
   }
   assert.throws(() => formatUuid(shifted, 4), RangeError);
+});
+
+test('ids minted together are as ids minted one by one, and formatted alike', () => {
+  const before = mintUuidV7(1_700_000_000_000);
+  const ids = mintUuidsV7(5000, 1_700_000_000_000);
+  const texts = formatUuids(ids);
+  let last = formatUuid(before);
+  for (let i = 0; i < 5000; i++) {
+    const text = texts.slice(i * UUID_CHARACTERS, (i + 1) * UUID_CHARACTERS);
+    assert.equal(text, formatUuid(ids, i * 16));
+    assert.match(text, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    assert.ok(text > last);
+    last = text;
+  }
+  assert.equal(mintUuidsV7(0, 1).length, 0);
+  assert.equal(formatUuids(Buffer.alloc(0)), '');
 });

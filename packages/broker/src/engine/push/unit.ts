@@ -8,7 +8,7 @@
 import type { Frame } from '../../log/frame.ts';
 import { hashTransactionIds } from '../../log/hash.ts';
 import { nameFault, requiredNameFault, transactionIdFault } from '../../log/names.ts';
-import { formatUuid, mintUuidV7, parseUuid } from '../../log/uuid.ts';
+import { formatUuids, mintUuidsV7, parseUuid, UUID_BYTES, UUID_CHARACTERS } from '../../log/uuid.ts';
 import { refused } from '../errors.ts';
 import type { PushItem, PushRequest, PushResult } from '../types.ts';
 
@@ -71,6 +71,8 @@ export function groupRequest(request: PushRequest, nowMs: number): GroupedReques
   }
   const groups = new Map<string, Group>();
   const grouped: GroupedRequest = { results: [], units: [], followers: [], bytes: 0 };
+  const ids = mintUuidsV7(items.length, nowMs);
+  const idTexts = formatUuids(ids);
   let group: Group | null = null;
   for (let i = 0; i < items.length; i++) {
     const item = items[i]!;
@@ -78,7 +80,9 @@ export function groupRequest(request: PushRequest, nowMs: number): GroupedReques
     if (group === null || group.queue !== item.queue || group.partition !== item.partition) {
       group = groupOf(groups, item, i);
     }
-    take(group, item, i, producerSub, nowMs, grouped);
+    const id = ids.subarray(i * UUID_BYTES, (i + 1) * UUID_BYTES);
+    const idText = idTexts.slice(i * UUID_CHARACTERS, (i + 1) * UUID_CHARACTERS);
+    take(group, item, i, producerSub, id, idText, grouped);
   }
   let bytes = 0;
   for (const [lane, group] of groups) {
@@ -117,7 +121,8 @@ function take(
   item: PushItem,
   index: number,
   producerSub: string | null,
-  nowMs: number,
+  messageId: Buffer,
+  messageIdText: string,
   grouped: GroupedRequest,
 ): void {
   if (!(item.payload instanceof Uint8Array) || item.payload.length === 0) {
@@ -127,8 +132,6 @@ function take(
   if (item.traceId != null && traceId === null) {
     throw refused('bad_request', `items[${index}].traceId must be a UUID`, `items[${index}].traceId`);
   }
-  const messageId = mintUuidV7(nowMs);
-  const messageIdText = formatUuid(messageId);
   const result: PushResult = {
     status: 'failed',
     messageId: messageIdText,
