@@ -10,6 +10,7 @@ import type { Broker } from '../../packages/broker/src/engine/broker.ts';
 import { EngineError } from '../../packages/broker/src/engine/errors.ts';
 import { DEFAULT_TENANT, type PopAnswer, type PopRequest } from '../../packages/broker/src/engine/types.ts';
 import { type Database, statement } from '../../packages/broker/src/store/database.ts';
+import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { openBroker } from '../kit/engine.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
@@ -104,19 +105,6 @@ let database: TestDatabase;
 let broker: Broker;
 let db: Database;
 let queues = 0;
-
-before(async () => {
-  database = await freshDatabase();
-  broker = await openBroker(database, { fusion: { shards: 1 } });
-  db = await database.open({ poolSize: 2 });
-  await script(database, STRIKES);
-});
-
-after(async () => {
-  await db?.close();
-  await broker?.stop();
-  await database?.drop();
-});
 
 function items(queue: string, ...ids: string[]) {
   return ids.map((id) => ({ queue, partition: 'p', payload: Buffer.from(`"${id}"`), transactionId: id }));
@@ -328,90 +316,22 @@ function configure(queue: string): Promise<Outcome> {
 /** More writes than any of the calls has. */
 const WRITES_MAX = 60;
 
-suite('at each write', () => {
-  for (const procedure of PROCEDURES) {
-    test(procedure.name, async () => {
-      let strikes = 0;
-      for (const [state, expected, what] of STATES) {
-        for (let nth = 1; ; nth++) {
-          assert.ok(nth < WRITES_MAX, 'it never comes to an end');
-          const queue = `struck-${++queues}`;
-          const call = await procedure.prepare(queue);
-          const before = await db.query(SNAPSHOT);
-          await db.query(ARM, [nth, state]);
-          const outcome = await call();
-          const [{ struck }] = (await db.query<{ struck: boolean }>(STRUCK)) as [{ struck: boolean }];
-          await db.query(ARM, [0, '']);
-          const where = `${what} at write ${nth}`;
-          if (!struck) {
-            assert.equal(outcome, 'done', where);
-            break;
-          }
-          strikes++;
-          // A cancellation at the commit may have come too late for it: no honest answer but one.
-          const honest = state === '57014' && outcome === 'in doubt';
-          if (!honest) assert.equal(outcome, procedure.coarse === true ? 'unavailable' : expected, where);
-          if (procedure.holds === undefined) assert.deepEqual(await db.query(SNAPSHOT), before, where);
-          else await procedure.holds(queue);
-          assert.equal(await call(), 'done', `${where}, and again`);
-        }
-      }
-      assert.ok(strikes >= STATES.length, `${strikes} strikes`);
-      await assertLogInvariants(db, { windowsNeverRaised: true });
-    });
-  }
-
-  test('retention', async () => {
-    let strikes = 0;
-    for (let nth = 1; nth < WRITES_MAX; nth++) {
-      const queue = `kept-${++queues}`;
-      await configureRetention(queue);
-      await push(queue, 'a', 'b');
-      await push(queue, 'c');
-      await database.advanceClock(3_600);
-      await push(queue, 'd');
-      const watermarks = (await assertLogInvariants(db)).watermarks;
-      await db.query(ARM, [nth, nth % 2 === 0 ? '57014' : '40P01']);
-      // A step that fails is the next pass's, and nobody else's trouble.
-      await outcomeOf(broker.retention.pass());
-      const [{ struck }] = (await db.query<{ struck: boolean }>(STRUCK)) as [{ struck: boolean }];
-      await db.query(ARM, [0, '']);
-      await assertLogInvariants(db, { since: watermarks });
-      await broker.retention.pass();
-      await assertLogInvariants(db, { since: watermarks });
-      const { claims } = await pop(queue, { group: `g-${queue}` });
-      assert.deepEqual(
-        claims.flatMap(({ messages }) => messages.map(({ transactionId }) => transactionId)),
-        ['d'],
-      );
-      await broker.deleteQueue(DEFAULT_TENANT, queue);
-      if (!struck) break;
-      strikes++;
-    }
-    assert.ok(strikes > 3, `${strikes} strikes`);
-  });
-});
-
-async function configureRetention(queue: string): Promise<void> {
-  const options = { retentionEnabled: true, retentionSeconds: 600 };
-  await broker.configure({
-    tenant: DEFAULT_TENANT,
-    queue,
-    mode: 'merge',
-    options,
-  });
-}
-
-/** A session that takes a lock and holds it. */
-async function holder(sql: string): Promise<pg.Client> {
+/** A session that takes a lock and holds it, at the longest until the test ends. */
+async function holder(t: Cleanup, sql: string) {
   const { hosts, user, database: name } = database.options;
   const client = new pg.Client({ host: hosts[0]!.host, port: hosts[0]!.port, user, database: name });
   client.on('error', () => {});
   await client.connect();
+  let open = true;
+  const release = async (): Promise<void> => {
+    if (open) await client.end();
+    open = false;
+  };
+  atEnd(t, release);
   await client.query(`SET deadlock_timeout = '1h'`);
   await client.query('BEGIN');
   await client.query(sql);
-  return client;
+  return { lock: (more: string) => client.query(more), release };
 }
 
 /** Settles when a session of this database waits for a lock. */
@@ -430,89 +350,183 @@ const lockLane = (queue: string, partition: string) =>
   `SELECT p.id FROM queen.log_partitions p JOIN queen.queues q ON q.id = p.queue_id
     WHERE q.name = '${queue}' AND p.name = '${partition}' FOR UPDATE OF p`;
 
-suite('by real locks', () => {
-  /** Of a broker whose statements may take half a second. */
-  let hasty: Broker;
+suite('a statement that fails', () => {
   before(async () => {
-    const options = { ...database.options, statementTimeoutMs: 500 };
-    hasty = await openBroker({ ...database, options }, { fusion: { shards: 1 } });
-  });
-  after(() => hasty?.stop());
-
-  const pushTo = async (of: Broker, queue: string, lanes: string[], id: string): Promise<string[]> => {
-    const list = lanes.map((partition) => ({ ...items(queue, id)[0]!, partition }));
-    const results = await of.push({ tenant: DEFAULT_TENANT, items: list, producerSub: null });
-    return results.map(({ status, error }) => (error === null ? status : error.replace(/[:;].*/, '')));
-  };
-
-  test('a partition that somebody holds: its push times out, others go on, nothing is allocated', async () => {
-    assert.deepEqual(await pushTo(hasty, 'held', ['p', 'q'], 'warm'), ['queued', 'queued']);
-    const client = await holder(lockLane('held', 'p'));
-    const stuck = pushTo(hasty, 'held', ['p'], 'a');
-    // What is dispatched together shares one transaction and its fate; this comes later.
-    await somebodyWaits();
-    assert.deepEqual(await pushTo(hasty, 'held', ['q'], 'b'), ['queued']);
-    assert.deepEqual(await stuck, ['unavailable']);
-    // A pop does not wait for a push.
-    const started = performance.now();
-    const got = await hasty.pop({ ...POP, scope: { kind: 'queue', queue: 'held' }, partitions: 0 });
-    assert.equal(got.claims.length, 2);
-    assert.ok(performance.now() - started < 500);
-    await client.query('ROLLBACK');
-    await client.end();
-    assert.deepEqual(await pushTo(hasty, 'held', ['p'], 'a'), ['queued']);
-    await assertLogInvariants(db, { windowsNeverRaised: true });
+    database = await freshDatabase();
+    broker = await openBroker(database, { fusion: { shards: 1 } });
+    db = await database.open({ poolSize: 2 });
+    await script(database, STRIKES);
   });
 
-  test('a cursor that somebody holds: its ack times out, a pop passes by', async () => {
-    await pushTo(hasty, 'cursor', ['p'], 'a');
-    const scope = { kind: 'queue', queue: 'cursor' } as const;
-    const claimed = await hasty.pop({ ...POP, scope });
-    const { partitionId } = claimed.claims[0]!;
-    const client = await holder(
-      `SELECT FROM queen.log_consumers WHERE partition_id = ${partitionId} FOR UPDATE`,
-    );
-    const item = { partitionId, leaseId: claimed.leaseId, error: null, transactionId: 'a' };
-    const ack = { tenant: DEFAULT_TENANT, group: 'g', items: [{ ...item, status: 'completed' as const }] };
-    const [verdict] = await hasty.ack(ack);
-    assert.deepEqual(
-      [verdict!.success, verdict!.error],
-      [false, 'ack flush failed; lease will expire and redeliver'],
-    );
-    const started = performance.now();
-    assert.deepEqual((await hasty.pop({ ...POP, scope })).claims, []);
-    assert.ok(performance.now() - started < 400, 'a pop waits for no lock');
-    await client.query('ROLLBACK');
-    await client.end();
-    const [again] = await hasty.ack(ack);
-    assert.ok(again!.success && again!.leaseReleased);
+  after(async () => {
+    await db?.close();
+    await broker?.stop();
+    await database?.drop();
   });
 
-  test('a lock timeout of the server', async () => {
-    assert.deepEqual(await pushTo(broker, 'impatient', ['p'], 'warm'), ['queued']);
-    await script(database, `ALTER FUNCTION queen.log_push SET lock_timeout = '50ms'`);
-    try {
-      const client = await holder(lockLane('impatient', 'p'));
-      assert.deepEqual(await pushTo(broker, 'impatient', ['p'], 'a'), ['unavailable']);
-      await client.query('ROLLBACK');
-      await client.end();
-    } finally {
-      await script(database, 'ALTER FUNCTION queen.log_push RESET lock_timeout');
+  suite('at each write', () => {
+    for (const procedure of PROCEDURES) {
+      test(procedure.name, async () => {
+        let strikes = 0;
+        for (const [state, expected, what] of STATES) {
+          for (let nth = 1; ; nth++) {
+            assert.ok(nth < WRITES_MAX, 'it never comes to an end');
+            const queue = `struck-${++queues}`;
+            const call = await procedure.prepare(queue);
+            const before = await db.query(SNAPSHOT);
+            await db.query(ARM, [nth, state]);
+            const outcome = await call();
+            const [{ struck }] = (await db.query<{ struck: boolean }>(STRUCK)) as [{ struck: boolean }];
+            await db.query(ARM, [0, '']);
+            const where = `${what} at write ${nth}`;
+            if (!struck) {
+              assert.equal(outcome, 'done', where);
+              break;
+            }
+            strikes++;
+            // A cancellation at the commit may have come too late for it: no honest answer but one.
+            const honest = state === '57014' && outcome === 'in doubt';
+            if (!honest) assert.equal(outcome, procedure.coarse === true ? 'unavailable' : expected, where);
+            if (procedure.holds === undefined) assert.deepEqual(await db.query(SNAPSHOT), before, where);
+            else await procedure.holds(queue);
+            assert.equal(await call(), 'done', `${where}, and again`);
+          }
+        }
+        assert.ok(strikes >= STATES.length, `${strikes} strikes`);
+      });
     }
-    assert.deepEqual(await pushTo(broker, 'impatient', ['p'], 'a'), ['queued']);
   });
 
-  test('a deadlock with somebody who locks backwards', async () => {
-    assert.deepEqual(await pushTo(broker, 'cycle', ['p', 'q'], 'warm'), ['queued', 'queued']);
-    const client = await holder(lockLane('cycle', 'q'));
-    // One bundle: it locks p, and waits for q.
-    const pushed = pushTo(broker, 'cycle', ['p', 'q'], 'a');
-    await somebodyWaits();
-    await client.query(lockLane('cycle', 'p'));
-    assert.deepEqual(await pushed, ['unavailable', 'unavailable']);
-    await client.query('ROLLBACK');
-    await client.end();
-    assert.deepEqual(await pushTo(broker, 'cycle', ['p', 'q'], 'a'), ['queued', 'queued']);
-    await assertLogInvariants(db, { windowsNeverRaised: true });
+  suite('by real locks', { timeout: 60_000 }, () => {
+    /** Of a broker whose statements may take half a second. */
+    let hasty: Broker;
+    before(async () => {
+      const options = { ...database.options, statementTimeoutMs: 500 };
+      hasty = await openBroker({ ...database, options }, { fusion: { shards: 1 } });
+    });
+    after(() => hasty?.stop());
+
+    const pushTo = async (of: Broker, queue: string, lanes: string[], id: string): Promise<string[]> => {
+      const list = lanes.map((partition) => ({ ...items(queue, id)[0]!, partition }));
+      const results = await of.push({ tenant: DEFAULT_TENANT, items: list, producerSub: null });
+      return results.map(({ status, error }) => (error === null ? status : error.replace(/[:;].*/, '')));
+    };
+
+    test('a partition that somebody holds: its push times out, others go on, nothing is allocated', async (t) => {
+      assert.deepEqual(await pushTo(hasty, 'held', ['p', 'q'], 'warm'), ['queued', 'queued']);
+      await hasty.pop({ ...POP, scope: { kind: 'queue', queue: 'held' }, autoAck: true, partitions: 0 });
+      assert.deepEqual(await pushTo(hasty, 'held', ['p', 'q'], 'more'), ['queued', 'queued']);
+      const held = await holder(t, lockLane('held', 'p'));
+      const stuck = pushTo(hasty, 'held', ['p'], 'a');
+      // What is dispatched together shares one transaction and its fate; this comes later.
+      await somebodyWaits();
+      assert.deepEqual(await pushTo(hasty, 'held', ['q'], 'b'), ['queued']);
+      assert.deepEqual(await stuck, ['unavailable']);
+      // A pop does not wait for a push; only a group's first contact, whose rows point at that of the partition.
+      const started = performance.now();
+      const got = await hasty.pop({ ...POP, scope: { kind: 'queue', queue: 'held' }, partitions: 0 });
+      assert.equal(got.claims.length, 2);
+      assert.ok(performance.now() - started < 500);
+      const first = hasty.pop({
+        ...POP,
+        group: 'newcomer',
+        scope: { kind: 'queue', queue: 'held' },
+        batch: 1,
+      });
+      await somebodyWaits();
+      await held.release();
+      assert.equal((await first).claims.length, 1);
+      assert.deepEqual(await pushTo(hasty, 'held', ['p'], 'a'), ['queued']);
+      await assertLogInvariants(db, { windowsNeverRaised: true });
+    });
+
+    test('a cursor that somebody holds: its ack times out, a pop passes by', async (t) => {
+      await pushTo(hasty, 'cursor', ['p'], 'a');
+      const scope = { kind: 'queue', queue: 'cursor' } as const;
+      const claimed = await hasty.pop({ ...POP, scope });
+      const { partitionId } = claimed.claims[0]!;
+      const held = await holder(
+        t,
+        `SELECT FROM queen.log_consumers WHERE partition_id = ${partitionId} FOR UPDATE`,
+      );
+      const item = { partitionId, leaseId: claimed.leaseId, error: null, transactionId: 'a' };
+      const ack = { tenant: DEFAULT_TENANT, group: 'g', items: [{ ...item, status: 'completed' as const }] };
+      const [verdict] = await hasty.ack(ack);
+      assert.deepEqual(
+        [verdict!.success, verdict!.error],
+        [false, 'ack flush failed; lease will expire and redeliver'],
+      );
+      const started = performance.now();
+      assert.deepEqual((await hasty.pop({ ...POP, scope })).claims, []);
+      assert.ok(performance.now() - started < 400, 'a pop waits for no lock');
+      await held.release();
+      const [again] = await hasty.ack(ack);
+      assert.ok(again!.success && again!.leaseReleased);
+    });
+
+    test('a lock timeout of the server', async (t) => {
+      assert.deepEqual(await pushTo(broker, 'impatient', ['p'], 'warm'), ['queued']);
+      await script(database, `ALTER FUNCTION queen.log_push SET lock_timeout = '50ms'`);
+      try {
+        const held = await holder(t, lockLane('impatient', 'p'));
+        assert.deepEqual(await pushTo(broker, 'impatient', ['p'], 'a'), ['unavailable']);
+        await held.release();
+      } finally {
+        await script(database, 'ALTER FUNCTION queen.log_push RESET lock_timeout');
+      }
+      assert.deepEqual(await pushTo(broker, 'impatient', ['p'], 'a'), ['queued']);
+    });
+
+    test('a deadlock with somebody who locks backwards', async (t) => {
+      assert.deepEqual(await pushTo(broker, 'cycle', ['p', 'q'], 'warm'), ['queued', 'queued']);
+      const held = await holder(t, lockLane('cycle', 'q'));
+      // One bundle: it locks p, and waits for q.
+      const pushed = pushTo(broker, 'cycle', ['p', 'q'], 'a');
+      await somebodyWaits();
+      await held.lock(lockLane('cycle', 'p'));
+      assert.deepEqual(await pushed, ['unavailable', 'unavailable']);
+      await held.release();
+      assert.deepEqual(await pushTo(broker, 'cycle', ['p', 'q'], 'a'), ['queued', 'queued']);
+      await assertLogInvariants(db, { windowsNeverRaised: true });
+    });
   });
+});
+
+test('retention, at each write', async (t) => {
+  const own = await freshDatabase(t);
+  await script(own, STRIKES);
+  const kept = await openBroker(own);
+  atEnd(t, () => kept.stop());
+  const direct = await own.open({ poolSize: 2 });
+  atEnd(t, () => direct.close());
+  const put = (queue: string, ...ids: string[]) =>
+    kept.push({ tenant: DEFAULT_TENANT, items: items(queue, ...ids), producerSub: null });
+  let strikes = 0;
+  for (let nth = 1; nth < WRITES_MAX; nth++) {
+    const queue = `kept-${nth}`;
+    const options = { retentionEnabled: true, retentionSeconds: 600 };
+    await kept.configure({ tenant: DEFAULT_TENANT, queue, mode: 'merge', options });
+    await put(queue, 'a', 'b');
+    await put(queue, 'c');
+    await own.advanceClock(3_600);
+    await put(queue, 'd');
+    const { watermarks } = await assertLogInvariants(direct);
+    await direct.query(ARM, [nth, nth % 2 === 0 ? '57014' : '40P01']);
+    // A step that fails is the next pass's, and nobody else's trouble.
+    await outcomeOf(kept.retention.pass());
+    const [{ struck }] = (await direct.query<{ struck: boolean }>(STRUCK)) as [{ struck: boolean }];
+    await direct.query(ARM, [0, '']);
+    await assertLogInvariants(direct, { since: watermarks });
+    await kept.retention.pass();
+    await assertLogInvariants(direct, { since: watermarks });
+    const { claims } = await kept.pop({ ...POP, scope: { kind: 'queue', queue } });
+    assert.deepEqual(
+      claims.flatMap(({ messages }) => messages.map(({ transactionId }) => transactionId)),
+      ['d'],
+    );
+    await kept.deleteQueue(DEFAULT_TENANT, queue);
+    if (!struck) break;
+    strikes++;
+  }
+  assert.ok(strikes > 3, `${strikes} strikes`);
 });

@@ -83,7 +83,7 @@ export function formatUuids(ids: Buffer): string {
       text[to++] = HEX[byte & 15]!;
     }
   }
-  return text.latin1Slice(0, text.length);
+  return text.toString('latin1');
 }
 
 /** The 16 bytes of a UUID in its canonical 36-character form, any version, any case; null for anything else. */
