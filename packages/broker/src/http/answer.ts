@@ -20,6 +20,14 @@ export function answerJson(response: ServerResponse, status: number, json: strin
   Connections.guardAnswer(response);
 }
 
+/** JSON that is bytes already. */
+export function answerBytes(response: ServerResponse, status: number, json: Buffer): void {
+  if (!answerable(response)) return;
+  response.writeHead(status, { 'Content-Type': JSON_TYPE, 'Content-Length': json.length });
+  response.end(json);
+  Connections.guardAnswer(response);
+}
+
 /** JSON that is already in pieces of bytes. */
 export function answerChunks(response: ServerResponse, status: number, chunks: readonly Buffer[]): void {
   if (!answerable(response)) return;

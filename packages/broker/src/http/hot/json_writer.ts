@@ -1,0 +1,91 @@
+/** Writes JSON into one growing buffer, byte by byte where that beats a call into the platform: short ASCII. */
+
+/** Above, the platform's own writing is faster. */
+const WALKED_MAX = 128;
+const BYTES_PER_UNIT_MAX = 3;
+const DIGITS_MAX = 17;
+const ZERO = 0x30;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+export class JsonWriter {
+  #bytes: Buffer;
+  #at = 0;
+
+  /** `capacity`: bytes to begin with. */
+  constructor(capacity: number) {
+    this.#bytes = Buffer.allocUnsafe(Math.max(64, capacity));
+  }
+
+  /** What was written. The writer must not be used after. */
+  bytes(): Buffer {
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  /** Short text, known to be ASCII, as it is. */
+  ascii(text: string): void {
+    const { length } = text;
+    this.#reserve(length);
+    const bytes = this.#bytes;
+    const at = this.#at;
+    for (let i = 0; i < length; i++) bytes[at + i] = text.charCodeAt(i);
+    this.#at = at + length;
+  }
+
+  /** Any text as it is. */
+  text(text: string): void {
+    this.#reserve(text.length * BYTES_PER_UNIT_MAX);
+    this.#at += this.#bytes.write(text, this.#at);
+  }
+
+  /** A string with its quotes, escaped as JSON.stringify does. */
+  string(text: string): void {
+    const { length } = text;
+    if (length > WALKED_MAX) {
+      this.text(JSON.stringify(text));
+      return;
+    }
+    this.#reserve(length + 2);
+    const bytes = this.#bytes;
+    let at = this.#at;
+    bytes[at++] = QUOTE;
+    for (let i = 0; i < length; i++) {
+      const unit = text.charCodeAt(i);
+      if (unit < 0x20 || unit > 0x7e || unit === QUOTE || unit === BACKSLASH) {
+        this.text(JSON.stringify(text));
+        return;
+      }
+      bytes[at++] = unit;
+    }
+    bytes[at++] = QUOTE;
+    this.#at = at;
+  }
+
+  /** A safe integer, not negative. */
+  integer(value: number): void {
+    this.#reserve(DIGITS_MAX);
+    if (value > 0x7fffffff) {
+      this.ascii(String(value));
+      return;
+    }
+    let digits = 1;
+    for (let power = 10; power <= value; power *= 10) digits++;
+    const bytes = this.#bytes;
+    let at = this.#at + digits;
+    this.#at = at;
+    let rest = value | 0;
+    for (let i = 0; i < digits; i++) {
+      const next = (rest / 10) | 0;
+      bytes[--at] = ZERO + rest - next * 10;
+      rest = next;
+    }
+  }
+
+  #reserve(more: number): void {
+    const need = this.#at + more;
+    if (need <= this.#bytes.length) return;
+    const grown = Buffer.allocUnsafe(Math.max(need, 2 * this.#bytes.length));
+    this.#bytes.copy(grown, 0, 0, this.#at);
+    this.#bytes = grown;
+  }
+}
