@@ -223,11 +223,17 @@ async function assemble(
   const groups = new Groups({
     db,
     admission,
-    forget: (tenant, queue, group) => {
-      hotlist.drop(tenant, queue, group);
+    repaired: async (tenant, group, queues) => {
+      wake.peers?.repairsPublished();
+      try {
+        await reseed.pollRepairs();
+      } catch (err) {
+        log.warn({ err }, 'repairs not read: what is known of the group is dropped instead');
+        for (const queue of queues) hotlist.drop(tenant, queue, group);
+      }
+      // A scope's registration has no queue to be repaired on.
       popPath.forgetGroup(tenant, group);
     },
-    repairsPublished: () => wake.repairsPublished(),
   });
   const messages = new Messages({ db, admission, sealing, log });
   const records = new Records({

@@ -1,6 +1,6 @@
 /**
- * Consumer groups as things to look at and to move. A move commits its repair together with the cursors; after that
- * this broker drops what it remembers at once, and the peers when they hear of it (or look, at the latest a minute on).
+ * Consumer groups as things to look at and to move. A move commits its repair together with the cursors; this broker
+ * acts on it before it answers, the peers when they hear of it (or look, at the latest a minute on).
  */
 import { nameFault, requiredNameFault } from '../../log/names.ts';
 import type { Queryable } from '../../store/database.ts';
@@ -13,10 +13,8 @@ export interface GroupsDeps {
   db: Queryable;
   /** Takes a slot before a connection. */
   admission: { run<T>(lane: 'maintenance', work: () => Promise<T>): Promise<T> };
-  /** Forgets on this broker what it knows of a group on a queue: rings, pins, registrations. Wakes who waits. */
-  forget: (tenant: TenantId, queue: string, group: string) => void;
-  /** Tells the peers that repairs are there to be read. */
-  repairsPublished: () => void;
+  /** Has this broker act on the repairs that were committed for the group, and tells the peers. Never rejects. */
+  repaired: (tenant: TenantId, group: string, queues: readonly string[]) => Promise<void>;
 }
 
 const LAGGING_MAX = 10_000;
@@ -78,7 +76,7 @@ export class Groups implements GroupsFace {
     if (partition !== null && nameFault(partition, 'partition') !== null)
       return { moved: 0, resumesAt: null };
     const sought = await this.#run((db) => store.seekGroup(db, tenant, queue, partition, group, target));
-    if (sought.moved > 0) this.#moved(tenant, [queue], group);
+    if (sought.moved > 0) await this.#deps.repaired(tenant, group, [queue]);
     return sought;
   }
 
@@ -93,13 +91,8 @@ export class Groups implements GroupsFace {
     const { cursors, queues } = await this.#run((db) =>
       store.deleteGroup(db, tenant, group, queue, registrations),
     );
-    this.#moved(tenant, queues, group);
+    await this.#deps.repaired(tenant, group, queues);
     return { cursors };
-  }
-
-  #moved(tenant: TenantId, queues: readonly string[], group: string): void {
-    for (const queue of queues) this.#deps.forget(tenant, queue, group);
-    if (queues.length > 0) this.#deps.repairsPublished();
   }
 
   async #run<T>(work: (db: Queryable) => Promise<T>): Promise<T> {

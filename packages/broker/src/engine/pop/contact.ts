@@ -83,15 +83,18 @@ export class Contact {
     const present = hotlist.takePresent(tenant, queue, group);
     const from: Start = present && start.mode === 'new' ? { mode: 'new', fromMicros: SINCE_CREATION } : start;
     const askedAt = clock.now();
-    const ask = () => run((db) => register(db, tenant, queue, group, from, conflate));
-    const registration = await ask().catch((error: unknown) => {
-      // A partition was cleaned up while it was being seeded.
-      if (error instanceof StoreError && error.sqlState === FOREIGN_KEY) return ask();
-      throw error;
-    });
+    const registration = await seeding(() => run((db) => register(db, tenant, queue, group, from, conflate)));
     time.observe(registration.nowMicros, askedAt);
     return registration;
   }
+}
+
+/** Runs a registration, once more when a partition was cleaned up while it was being seeded. */
+export function seeding<T>(ask: () => Promise<T>): Promise<T> {
+  return ask().catch((error: unknown) => {
+    if (error instanceof StoreError && error.sqlState === FOREIGN_KEY) return ask();
+    throw error;
+  });
 }
 
 /** The one ring of a queue-wide pop. */

@@ -10,6 +10,7 @@ import { queueKey } from '../hotlist/hotlist.ts';
 import { LEASE_MARGIN_MS, PARK_MAX_MS, PARK_MIN_MS, SKIP_MS } from '../hotlist/ring.ts';
 import type { Wish } from '../wake/parking.ts';
 import type { Wake, Watch } from '../wake/wake.ts';
+import { seeding } from './contact.ts';
 import type { Candidates, Source } from './source.ts';
 
 export interface PinnedDeps {
@@ -155,7 +156,9 @@ export class PinnedSource implements Source {
     const { tenant, queue, partition, group, conflate } = this.#pop;
     const start = this.pinned;
     // A policy must be written down, and with it the registration; else a pinned pop registers nothing.
-    if (conflate) await this.#deps.run((db) => register(db, tenant, queue, group, start, true));
+    if (conflate) {
+      await seeding(() => this.#deps.run((db) => register(db, tenant, queue, group, start, true)));
+    }
     return this.#deps.run((db) => pin(db, tenant, queue, partition, group, start));
   }
 

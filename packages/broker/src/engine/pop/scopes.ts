@@ -7,6 +7,7 @@ import { registerScope, type ScopeQueue, type Start, scopeQueues } from '../../s
 import type { Clock } from '../clock.ts';
 import { type GroupRing, type HotList, queueKey } from '../hotlist/hotlist.ts';
 import { scopeKey, type Wake } from '../wake/wake.ts';
+import { seeding } from './contact.ts';
 import type { RingSupply } from './ring_source.ts';
 
 const SCOPES_MAX = 1_000;
@@ -103,9 +104,9 @@ export class Scope {
     let known = this.#groups.get(group);
     if (known === undefined) {
       const { tenant, namespace, task } = this;
-      known = this.#deps
-        .run((db) => registerScope(db, tenant, namespace, task, group, start, conflate))
-        .then((row) => row.conflation);
+      known = seeding(() =>
+        this.#deps.run((db) => registerScope(db, tenant, namespace, task, group, start, conflate)),
+      ).then((row) => row.conflation);
       if (this.#groups.size >= GROUPS_MAX) this.#groups.clear();
       this.#groups.set(group, known);
       known.catch(() => this.#groups.delete(group));

@@ -280,6 +280,7 @@ export class Flusher {
 /** Nothing was sent: whatever broke, nothing was written. */
 function buildFailure(error: unknown): EngineError {
   if (error instanceof EngineError) return error;
-  const message = error instanceof Error ? error.message : String(error);
+  // What does not fit the format says so; anything else is a fault of ours, whose words are for the log.
+  const message = error instanceof RangeError ? error.message : 'internal error';
   return new EngineError('refused', 'segment', message, { cause: error });
 }
