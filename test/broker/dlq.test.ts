@@ -7,7 +7,7 @@ import { parseSealingKey } from '../../packages/broker/src/log/envelope.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { until } from '../start/talk.ts';
-import { type Live, openLive, payloads, popRequest, sql } from './live.ts';
+import { failStatement, type Live, openLive, payloads, popRequest, sql } from './live.ts';
 
 interface Letter {
   id: string;
@@ -383,14 +383,6 @@ test('push maintenance: 503, and the row stays', async (t) => {
   assert.equal((await list(live)).total, 1);
 });
 
-/** Lets the statement of a name fail as `error` says. */
-function failing(live: Live, name: string, error: StoreError): void {
-  const { db } = live.broker;
-  const query = db.query.bind(db);
-  db.query = ((statement: { name: string }, ...rest: [never, never]) =>
-    statement.name === name ? Promise.reject(error) : query(statement as never, ...rest)) as typeof db.query;
-}
-
 test('a failed move says whether the row is still there', async (t: TestContext) => {
   const cases = [
     ['dlq_replay', new StoreError('unavailable', 'timeout', 'cancelled', { sqlState: '57014' }), false],
@@ -400,18 +392,21 @@ test('a failed move says whether the row is still there', async (t: TestContext)
   const live = await openLive(t);
   await bury(live, 'q', ['m']);
   const { id, partitionId } = (await list(live)).messages[0]!;
-  const whole = live.broker.db.query;
   for (const [name, error, removed] of cases) {
-    failing(live, name, error);
+    const heal = failStatement(live, name, error);
     const { status, body } = await live.ask('POST', `/api/v1/dlq/${id}/replay`);
+    heal();
     assert.deepEqual([status, body.success, body.dlqRowRemoved], [500, false, removed], name);
-    live.broker.db.query = whole;
   }
-  failing(live, 'dlq_find', new StoreError('unavailable', 'sql', 'x', { sqlState: '53100' }));
+  const heal = failStatement(
+    live,
+    'dlq_find',
+    new StoreError('unavailable', 'sql', 'x', { sqlState: '53100' }),
+  );
   const lookup = await live.ask('POST', `/api/v1/messages/${partitionId}/m/retry`);
   assert.equal(lookup.status, 500);
   assert.match(String(lookup.body.error), /^dlq lookup failed: /);
-  live.broker.db.query = whole;
+  heal();
   assert.equal((await live.ask('POST', `/api/v1/dlq/${id}/replay`)).status, 200);
 });
 

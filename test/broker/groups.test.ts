@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createAccess } from '../../packages/broker/src/http/access/access.ts';
+import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { until } from '../start/talk.ts';
 import type { Message } from './client.ts';
-import { type Live, openLive, payloads, popRequest, sql } from './live.ts';
+import { failStatement, type Live, openLive, payloads, popRequest, sql } from './live.ts';
 
 interface Standing {
   name: string;
@@ -578,6 +579,16 @@ test('two brokers without notifications: a look at the repairs finds what was mo
   await a.ask('DELETE', `${GROUPS}/g/queues/q`);
   await b.broker.reseed.pollRepairs();
   assert.equal((await take(b, 'q', 'g')).length, 2);
+});
+
+test('a seek that cannot look at its own repair is seen by the pops of its broker all the same', async (t) => {
+  const live = await openLive(t);
+  await push(live, 'q', 'p', 0, 2);
+  assert.equal((await take(live, 'q', 'g')).length, 2);
+  const heal = failStatement(live, 'hotlist_repairs', new StoreError('unavailable', 'timeout', 'cancelled'));
+  assert.equal((await seek(live, 'g', 'q', { toBeginning: true })).status, 200);
+  assert.equal((await take(live, 'q', 'g')).length, 2);
+  heal();
 });
 
 test('moves that race pushes, pops, acks and the end of the queue: no deadlock, no cursor out of its log', async (t) => {

@@ -92,6 +92,19 @@ export function sql<Row extends object>(
   return db.query<Row>(known, params);
 }
 
+/** Lets the statement of that name fail until the answer is called. */
+export function failStatement(live: Live, name: string, error: Error): () => void {
+  const { db } = live.broker;
+  const whole = db.query;
+  db.query = ((statement: { name: string }, ...rest: [never, never]) =>
+    statement.name === name
+      ? Promise.reject(error)
+      : whole.call(db, statement as never, ...rest)) as typeof whole;
+  return () => {
+    db.query = whole;
+  };
+}
+
 /** A pop at the engine's face: a named group that reads everything, without waiting. */
 export function popRequest(queue: string, group: string, over: Partial<PopRequest> = {}): PopRequest {
   return {
