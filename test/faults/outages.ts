@@ -38,11 +38,11 @@ export class OwnServer {
     return { hosts, database, user, ...fixed, applicationName: 'test' };
   }
 
-  /** The server is stopped, at once and not gently: sessions end in the middle of what they are at. */
-  async stop(): Promise<void> {
+  /** Sessions end in the middle of what they are at; after `graceMs` the server does, without a checkpoint. */
+  async stop(graceMs: number = 500): Promise<void> {
     await this.#admin?.end().catch(() => {});
     this.#admin = null;
-    await this.#server?.stop(500);
+    await this.#server?.stop(graceMs);
     this.#server = null;
   }
 

@@ -11,11 +11,13 @@ export type OpenPayload = (payload: Buffer) => Buffer;
 /** A stored segment that is not what was written. Its partition cannot be read past it. */
 export class CorruptSegment extends Error {
   readonly partitionId: number;
-  readonly baseOffset: number;
+  /** Null: the database itself cannot read what it stores of this partition, and says where in its own terms. */
+  readonly baseOffset: number | null;
 
-  constructor(partitionId: number, baseOffset: number, cause: unknown) {
+  constructor(partitionId: number, baseOffset: number | null, cause: unknown) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    super(`partition ${partitionId}: the segment at offset ${baseOffset} cannot be read: ${why}`, { cause });
+    const what = baseOffset === null ? 'what is stored' : `the segment at offset ${baseOffset}`;
+    super(`partition ${partitionId}: ${what} cannot be read: ${why}`, { cause });
     this.name = 'CorruptSegment';
     this.partitionId = partitionId;
     this.baseOffset = baseOffset;

@@ -134,9 +134,46 @@ export class Harvest {
       await this.#accept(rows);
       if (unmet.length > 0)
         await this.#meet(unmet, waiting, new Map(ids.map((id, i) => [id, queues[i] ?? 0])));
+    } catch (error) {
+      if (!isUnreadable(error)) throw error;
+      const rest = ids.flatMap((id, i) => (waiting.has(id) ? [{ id, queue: queues[i] ?? 0 }] : []));
+      waiting.clear();
+      await this.#apart(rest, error);
     } finally {
       this.#source.giveBack([...waiting]);
     }
+  }
+
+  /**
+   * The database could not read what it stores of one of these. In halves, so that one damaged page costs its partition
+   * a few statements and the others nothing.
+   */
+  async #apart(candidates: readonly { id: number; queue: number }[], error: StoreError): Promise<void> {
+    const [only] = candidates;
+    if (candidates.length === 1) {
+      this.#unreadable(new CorruptSegment(only!.id, null, error));
+      this.#source.retry(only!.id, CORRUPT_PARK_MS);
+      return;
+    }
+    const half = candidates.length >>> 1;
+    for (const part of [candidates.slice(0, half), candidates.slice(half)]) {
+      const ids = part.map(({ id }) => id);
+      if (this.#room() <= 0 || this.#signal?.aborted === true) this.#source.giveBack(ids);
+      else {
+        await this.#round(
+          ids,
+          part.map(({ queue }) => queue),
+        );
+      }
+    }
+  }
+
+  #unreadable(error: CorruptSegment, place: { queue?: string | null; partition?: string | null } = {}): void {
+    this.#deps.counters.corruptSegments++;
+    const { partitionId, baseOffset } = error;
+    const facts = { partitionId, baseOffset, ...place, err: error };
+    this.#deps.log.error(facts, 'a stored segment cannot be read, its partition is not served past it');
+    this.corrupt.push(error);
   }
 
   /** Creates the rows of a first contact, in a transaction of its own, and claims what they open. */
@@ -217,11 +254,7 @@ export class Harvest {
         else this.#keep(row, messages);
       } catch (error) {
         if (!(error instanceof CorruptSegment)) throw error;
-        this.#deps.counters.corruptSegments++;
-        const { partitionId, baseOffset } = error;
-        const facts = { partitionId, baseOffset, queue: row.queue, partition: row.partition, err: error };
-        this.#deps.log.error(facts, 'a stored segment cannot be read, its partition is not served past it');
-        this.corrupt.push(error);
+        this.#unreadable(error, { queue: row.queue, partition: row.partition });
         unreadable.push(row);
       }
     }
@@ -286,4 +319,9 @@ export class Harvest {
     }
     this.#deps.log.error({ claims }, 'cursors stand behind messages that could not be read: seek them back');
   }
+}
+
+/** Data or index corrupted, or an input/output error, within what the statement had to read. */
+function isUnreadable(error: unknown): error is StoreError {
+  return error instanceof StoreError && /^(XX|58)/.test(error.sqlState ?? '');
 }
