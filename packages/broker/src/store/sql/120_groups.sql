@@ -271,9 +271,9 @@ BEGIN
                   OR q.id IN (SELECT r.queue_id FROM queen.group_registrations(p_tenant, p_group) r)
                   OR q.id IN (SELECT m.queue_id FROM queen.consumer_groups_metadata m
                                WHERE m.tenant_id = p_tenant AND m.consumer_group = p_group)
-                  OR EXISTS (SELECT FROM queen.log_partitions p
-                               JOIN queen.log_consumers c ON c.partition_id = p.id AND c.consumer_group = p_group
-                              WHERE p.queue_id = q.id))
+                  OR q.id IN (SELECT p.queue_id FROM queen.log_consumers c
+                                JOIN queen.log_partitions p ON p.id = c.partition_id
+                               WHERE c.consumer_group = p_group))
            ORDER BY q.id FOR KEY SHARE OF q) AS l;
 
   SELECT array_agg(l.partition_id) INTO v_parts
