@@ -193,6 +193,29 @@ test('a failed flush fails its own acks, and the shard goes on', async () => {
   assert.equal((await fusion.submit(completion)).outcome, 0);
 });
 
+test('a row that the database refuses costs the others of its flush nothing', async () => {
+  const flushes: number[] = [];
+  const fusion = new AckFusion({
+    shards: 1,
+    flush: async (groups) => {
+      flushes.push(groups.length);
+      if (groups.some(({ partitionId }) => partitionId === 2)) {
+        throw new StoreError('refused', 'sql', 'invalid page', { sqlState: 'XX001' });
+      }
+      return groups.map(answer);
+    },
+  });
+  const answers = [1, 1, 2, 3].map((partitionId, i) =>
+    fusion.submit({ ...completion, partitionId, worker: `w${i}` }),
+  );
+  const settled = await Promise.allSettled(answers);
+  assert.deepEqual(
+    settled.map(({ status }) => status),
+    ['fulfilled', 'fulfilled', 'rejected', 'fulfilled'],
+  );
+  assert.deepEqual(flushes, [1, 3, 1, 1, 1]);
+});
+
 async function laneWithEntry(bench: Bench, registry: AckRegistry): Promise<number> {
   const lane = await bench.lane();
   await bench.append(lane, ['a', 'b', 'c']);

@@ -9,6 +9,7 @@
 
 import type { AckGroupArgs } from '../../store/ack.ts';
 import { ACK_CODE, type AckGroupRow } from '../../store/ack.ts';
+import { StoreError } from '../../store/errors.ts';
 
 export interface Completion {
   tenant: string;
@@ -79,16 +80,26 @@ export class AckFusion {
       const batch = takeBatch(shard);
       this.counters.flushes++;
       this.counters.items += batch.length;
-      try {
-        const rows = await this.#flush(batch.map(completionArgs));
-        batch.forEach((pending, i) => {
-          for (const waiter of pending.waiters) waiter.resolve(rows[i]!);
-        });
-      } catch (error) {
+      await this.#settle(batch);
+    }
+    shard.busy = false;
+  }
+
+  async #settle(batch: readonly Pending[]): Promise<void> {
+    try {
+      const rows = await this.#flush(batch.map(completionArgs));
+      batch.forEach((pending, i) => {
+        for (const waiter of pending.waiters) waiter.resolve(rows[i]!);
+      });
+    } catch (error) {
+      // The statement itself was refused, say by a row that cannot be read: nothing was written, and one partition's
+      // trouble must not become that of whoever shared its flush.
+      if (batch.length > 1 && error instanceof StoreError && error.kind === 'refused') {
+        for (const pending of batch) await this.#settle([pending]);
+      } else {
         for (const pending of batch) for (const waiter of pending.waiters) waiter.reject(error);
       }
     }
-    shard.busy = false;
   }
 }
 
