@@ -42,6 +42,7 @@ const PARTITIONS_MAX = 1_000;
 /** Headers that one page may cost. */
 const HEADERS_MAX = 20_000;
 const HEADERS_A_STEP = 1_000;
+const HEADERS_MIN = 50;
 /** Blobs in memory at once. */
 const BLOBS_A_STEP = 8;
 /** Payload bytes in one page. */
@@ -128,7 +129,9 @@ export class Messages implements MessagesFace {
     let pass = skip;
     let behind: store.SegmentPlace | null = null;
     for (let seen = 0; chosen.length < limit && seen < HEADERS_MAX; ) {
-      const step = Math.min(HEADERS_A_STEP, limit - chosen.length + pass);
+      const wanting = limit - chosen.length + pass;
+      // Of a segment that was picked by its status not every message has it, and sometimes none.
+      const step = Math.min(HEADERS_A_STEP, status === null ? wanting : Math.max(HEADERS_MIN, 2 * wanting));
       const from: store.SegmentPlace | null = behind;
       const headers: store.MessageSegment[] = await this.#run((db) =>
         store.messageSegments(db, tenant, { ...wanted, pick }, from, step, PARTITIONS_MAX),

@@ -73,6 +73,7 @@ BEGIN
        CROSS JOIN LATERAL (
          SELECT s.base_offset, s.end_offset, s.created_at FROM queen.log_segments s
           WHERE p_pick < 3 AND s.partition_id = x.id
+            AND (p_pick <> 1 OR x.done IS NULL OR x.done < x.last_offset)
             AND s.base_offset <= CASE p_pick WHEN 2 THEN least(x.high, coalesce(x.done, -1)) ELSE x.high END
             AND s.base_offset >= CASE WHEN p_pick = 1 AND x.done >= x.low
                   THEN coalesce((SELECT max(b.base_offset) FROM queen.log_segments b
