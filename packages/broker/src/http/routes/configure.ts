@@ -64,7 +64,7 @@ export function configureRoutes(app: App, broker: BrokerFace): void {
         task,
         storage: 'segments',
         options: rest,
-        ignored,
+        ignored: [...ignored, ...unknownOptions(request.body)],
       };
     },
   });
@@ -86,6 +86,14 @@ function readConfigure(tenant: string, body: Type.Static<typeof Body>): Configur
     if (value != null && value !== '') options[key] = bodyName(value, key);
   }
   return { tenant, queue, mode, options };
+}
+
+/** Keys where an option was expected and that name none: most likely misspelt, so the answer says that they did nothing. */
+function unknownOptions(body: Type.Static<typeof Body>): string[] {
+  const given = body.options ?? body;
+  return Object.keys(given).filter(
+    (key) => !Object.hasOwn(OPTION_KINDS, key) && (given !== body || !Object.hasOwn(Body.properties, key)),
+  );
 }
 
 function readOptions(given: object, path: string): Given {
