@@ -145,6 +145,8 @@ export class EmbeddedServer {
     this.#stopping = true;
     await endChild(this.#child, graceMs);
     await this.#restart;
+    // A restart that had looked before it was told to stop has brought up another one.
+    await endChild(this.#child, graceMs);
     this.#release();
     await this.#lock.release();
   }
@@ -196,6 +198,7 @@ export class EmbeddedServer {
     // No limit: a recovery takes as long as it takes, and one that is cut short starts from the beginning.
     while (!isReady(this.cluster, child.pid)) {
       if (end !== null) throw explain('start', this.cluster, `${tailFrom(logFile, logStart)}\n(${end})`);
+      if (this.#stopping) child.kill('SIGINT');
       if (performance.now() > nextWord) {
         log.info({ seconds: Math.round((performance.now() - started) / 1000) }, 'PostgreSQL is recovering');
         nextWord += 5_000;
@@ -225,6 +228,7 @@ export class EmbeddedServer {
     ) {
       try {
         await endLeftOvers(this.cluster, log);
+        if (this.#stopping) return;
         await this.#launch();
         this.restarts++;
         log.info({ pid: this.pid }, 'the embedded PostgreSQL is back');
