@@ -8,7 +8,7 @@ import { names, openRig, percentile, sql } from './rig.ts';
 
 const CLIENTS = 32;
 const LANES = 500;
-const ROUNDS = 3;
+const ROUNDS = 2;
 const LANES_A_BUNDLE = 40;
 /** How much longer the run may take in which half of the lanes have to be made, against one in which all are there. */
 const SLOWER_TIMES = 8;

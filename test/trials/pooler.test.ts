@@ -51,7 +51,6 @@ test('a pooler in transaction mode is recognised by what it does', async (t) => 
 
 for (const [mode, settings] of [
   ['transaction', ''],
-  ['transaction', 'server_round_robin = 1'],
   ['statement', ''],
 ] as const) {
   test(`pgbouncer in ${mode} mode ${settings}`, WITHOUT, async (t) => {

@@ -107,7 +107,7 @@ test('a queue that encrypts', async (t) => {
       without.logs,
       /FATAL: .*encrypt.*QUEEN_ENCRYPTION_KEY|FATAL: .*QUEEN_ENCRYPTION_KEY.*encrypt/,
     );
-    for (const bad of [KEY.slice(1), `${KEY}00`, KEY.replace('0', 'g')]) {
+    for (const bad of [KEY.slice(1), KEY.replace('0', 'g')]) {
       const ended = await spawnBroker(
         { database: rig.database, env: { ...FRUGAL, QUEEN_ENCRYPTION_KEY: bad } },
         t,

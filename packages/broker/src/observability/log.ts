@@ -18,7 +18,11 @@ export interface LogOptions {
 
 export function createLog(options: LogOptions): Log {
   const write = options.write ?? ((line: string) => void process.stdout.write(line));
-  const settings = { level: options.level, base: { server: options.serverId } };
+  const settings = {
+    level: options.level,
+    base: { server: options.serverId },
+    serializers: { err: describeError },
+  };
   if (options.json) {
     const iso = { ...settings, timestamp: pino.stdTimeFunctions.isoTime, formatters: { level: levelName } };
     return pino(iso, { write });
@@ -28,6 +32,19 @@ export function createLog(options: LogOptions): Log {
 
 /** A log that drops everything, for tests and tools. */
 export const silentLog: Log = pino({ level: 'silent' });
+
+const CAUSES_MAX = 10;
+
+/** pino's description, in which nothing is said twice: most of our errors quote their cause already. */
+function describeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error;
+  let message = error.message;
+  let { cause } = error;
+  for (let depth = 0; depth < CAUSES_MAX && cause instanceof Error; depth++, cause = cause.cause) {
+    if (!message.includes(cause.message)) message += `: ${cause.message}`;
+  }
+  return { ...pino.stdSerializers.err(error), message };
+}
 
 function levelName(label: string): { level: string } {
   return { level: label };

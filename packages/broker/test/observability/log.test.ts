@@ -25,6 +25,16 @@ test('an error shows its message and its stack', () => {
   assert.match(lines[0]!, /error failed error=odd\n {4}TypeError: odd\n {4} {4}at /);
 });
 
+test('a cause is told once, whether its error quotes it or not', () => {
+  const { log, lines } = logOf(false);
+  const cause = new RangeError('too far');
+  log.error({ err: new Error('step 2: too far', { cause: new Error('deeper', { cause }) }) }, 'failed');
+  assert.match(lines[0]!, /error failed error="step 2: too far: deeper"\n/);
+  assert.match(lines[0]!, /caused by: RangeError: too far\n/);
+  log.error({ err: 'no error at all' }, 'odd');
+  assert.match(lines[1]!, /error odd/);
+});
+
 test('a database that is away is told in one line', () => {
   const { log, lines } = logOf(false);
   log.warn({ err: new StoreError('unavailable', 'pool', 'no connection') }, 'not now');
