@@ -37,7 +37,7 @@ export async function shootBackends(
     { name: 'shot', database: { url: server.url }, env: { DB_POOL_SIZE: '10' } },
     t,
   );
-  const history = new History('backends');
+  const history = new History('backends', t);
   const load = new Load({
     history,
     chance,

@@ -30,7 +30,7 @@ test('three brokers, one of them killed or stopped again and again', { timeout: 
     SupervisedBroker.start({ name: 'ahead', database, env: skewed }, t),
     SupervisedBroker.start({ name: 'strobing', database, env: { ...skewed, QUEEN_TEST_STROBE: '1' } }, t),
   ]);
-  const history = new History('brokers');
+  const history = new History('brokers', t);
   const routes = chance.fork('routes');
   const load = new Load({
     history,

@@ -30,19 +30,19 @@ const DRAIN_MS = 60_000;
 
 type Victim = 'broker' | 'postmaster' | 'postgres' | 'both';
 
-test('twenty times kill -9 of the broker, and of its database', { timeout: 280_000 }, async (t) => {
+test('twenty times kill -9 of the broker, and of its database', { timeout: 290_000 }, async (t) => {
   const chance = seeded(t);
   const dataDir = mkdtempSync(join(tmpdir(), `queen-test-${process.pid}-`));
   atEnd(t, () => rmSync(dataDir, { recursive: true, force: true }));
   const broker = await SupervisedBroker.start({ name: 'crash', dataDir }, t);
-  const history = new History('crash');
+  const history = new History('crash', t);
   const load = new Load({
     history,
     chance,
     address: () => broker.url,
     queues: QUEUES,
     partitions: 3,
-    producers: 4,
+    producers: 6,
     groups: GROUPS,
     consumersPerGroup: 2,
     pauseMs: [5, 40],

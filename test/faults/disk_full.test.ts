@@ -61,7 +61,7 @@ test('the disk is full, and is freed', { timeout: 200_000 }, async (t) => {
   const chance = seeded(t);
   const dataDir = join(disk, 'data');
   const broker = await SupervisedBroker.start({ name: 'full', dataDir }, t);
-  const history = new History('full');
+  const history = new History('full', t);
   const load = new Load({
     history,
     chance,

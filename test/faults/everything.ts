@@ -107,7 +107,7 @@ export async function everythingAtOnce(
   const chance = seeded(t);
   const world = await build(t, chance.fork('nemesis'));
   const { server, brokers, networks } = world;
-  const history = new History('everything');
+  const history = new History('everything', t);
   const routes = chance.fork('routes');
   const load = new Load({
     history,

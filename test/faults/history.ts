@@ -9,6 +9,7 @@
 import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 
 export interface PushedItem {
   queue: string;
@@ -88,12 +89,17 @@ export class History {
   readonly events: HistoryEvent[] = [];
   readonly file: string;
   readonly #directory: string;
+  #removed = false;
   #written = 0;
   #ops = 0;
 
-  constructor(label: string) {
+  /** A test that fails leaves the file behind and says where it is. */
+  constructor(label: string, t: Cleanup & { diagnostic(text: string): void }) {
     this.#directory = mkdtempSync(join(tmpdir(), `queen-history-${label}-`));
     this.file = join(this.#directory, 'history.jsonl');
+    atEnd(t, () => {
+      if (!this.#removed) t.diagnostic(`the history is in ${this.flush()}`);
+    });
   }
 
   /** Runs an operation and records both its ends. Never throws what the operation threw: that is an outcome. */
@@ -134,12 +140,13 @@ export class History {
   }
 
   remove(): void {
+    this.#removed = true;
     rmSync(this.#directory, { recursive: true, force: true });
   }
 
   #add(event: HistoryEvent): void {
     this.events.push(event);
-    if (this.events.length - this.#written >= LINES_A_WRITE) this.flush();
+    if (!this.#removed && this.events.length - this.#written >= LINES_A_WRITE) this.flush();
   }
 }
 
