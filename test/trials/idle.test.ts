@@ -21,8 +21,11 @@ const WATCH_MS = 4_000;
 /** Code that has just been met is compiled and optimised for a while: the share is that of the best of so many looks. */
 const LOOKS_MAX = 5;
 const STATEMENTS_A_SECOND_MAX = 5;
-/** Of one core. */
-const BROKER_SHARE_MAX = 0.02;
+/**
+ * Of one core. The aim is a fiftieth, which the benchmark measures; on a machine that others use too a test can only
+ * tell whether something runs that should not (a thousand timers, or a look for each poll, cost half a core).
+ */
+const BROKER_SHARE_MAX = 0.1;
 
 test('a thousand parked polls', async (t) => {
   const { url: database, db } = await countingServer(t);
