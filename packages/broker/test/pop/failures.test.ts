@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { StoreError } from '../../src/store/errors.ts';
 import { complete, type Rig, range, request, setup, sql, texts } from './fixture.ts';
 
 /** Flips one byte in the middle of a stored segment. */
@@ -176,6 +177,40 @@ test('a failed claim gives its candidates back', async (t) => {
   await assert.rejects(broker.pop({ group: 'g' }), { kind: 'in_doubt' });
   spy.query = original;
   assert.deepEqual(texts(await broker.pop({ group: 'g' })), { r: ['b'] });
+});
+
+test('a claim in doubt does not take back what the same pop was given before', async (t) => {
+  const rig = await setup(t);
+  const broker = await rig.broker();
+  const { partitionId } = await rig.push('q', 'p', ['a']);
+  await complete(rig, await broker.pop({ group: 'g' }), 'g', [broker]);
+  await rig.push('q', 'p', ['b'], [broker]);
+  const original = broker.db.query.bind(broker.db);
+  const spy = broker.db as { query: typeof broker.db.query };
+  let claims = 0;
+  let undone: Promise<unknown> = Promise.resolve();
+  spy.query = (async (statement, ...rest) => {
+    if (statement.name === 'pop_undo') {
+      const work = original(statement, ...rest);
+      undone = work;
+      return work;
+    }
+    if (statement.name !== 'pop_claim') return original(statement, ...rest);
+    // The second claim is one over both partitions, and nobody knows what became of it.
+    if (++claims > 1) throw new StoreError('in_doubt', 'connection', 'the wire was cut');
+    const rows = await original(statement, ...rest);
+    await rig.push('q', 'r', ['d'], [broker]);
+    // A word from another broker about the lease before this one, late.
+    broker.delivery.wake.released(partitionId, 'g');
+    return rows;
+  }) as typeof broker.db.query;
+  const answer = await broker.pop({ group: 'g', partitions: 0 });
+  assert.deepEqual(texts(answer), { p: ['b'] });
+  assert.equal(claims, 2);
+  await undone;
+  spy.query = original;
+  const row = await rig.consumer(partitionId, 'g');
+  assert.deepEqual([row?.worker_id, row?.batch_end, row?.attempt_count], [answer.leaseId, 1, 1]);
 });
 
 test('pop maintenance answers paused, without a claim', async (t) => {

@@ -229,9 +229,17 @@ export class Harvest {
     }
   }
 
-  /** The claim may have committed without our hearing of it: those leases would block their partitions. */
+  /**
+   * The claim may have committed without our hearing of it: those leases would block their partitions. Not what this pop
+   * was given before: a candidate may come twice (the news of an older release arrive late), and its batch is on its
+   * way to the consumer.
+   */
   #freeUnheard(candidates: readonly number[], worker: string): void {
-    const claims = candidates.map((partitionId) => ({ partitionId, prevOffset: null, prevCount: null }));
+    const given = new Set(this.claimed.map(({ row }) => row.partitionId));
+    const claims = candidates
+      .filter((partitionId) => !given.has(partitionId))
+      .map((partitionId) => ({ partitionId, prevOffset: null, prevCount: null }));
+    if (claims.length === 0) return;
     this.#deps
       .run((db) => undo(db, this.#options.group, worker, claims))
       .catch((error: unknown) => {
