@@ -38,6 +38,7 @@ export async function shootBackends(
     t,
   );
   const history = new History('backends', t);
+  history.keep(broker.name, () => broker.logs());
   const load = new Load({
     history,
     chance,

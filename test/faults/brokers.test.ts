@@ -31,6 +31,7 @@ test('three brokers, one of them killed or stopped again and again', { timeout: 
     SupervisedBroker.start({ name: 'strobing', database, env: { ...skewed, QUEEN_TEST_STROBE: '1' } }, t),
   ]);
   const history = new History('brokers', t);
+  for (const broker of brokers) history.keep(broker.name, () => broker.logs());
   const routes = chance.fork('routes');
   const load = new Load({
     history,

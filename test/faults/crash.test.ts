@@ -36,6 +36,7 @@ test('twenty times kill -9 of the broker, and of its database', { timeout: 290_0
   atEnd(t, () => rmSync(dataDir, { recursive: true, force: true }));
   const broker = await SupervisedBroker.start({ name: 'crash', dataDir }, t);
   const history = new History('crash', t);
+  history.keep(broker.name, () => broker.logs());
   const load = new Load({
     history,
     chance,

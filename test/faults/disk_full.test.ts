@@ -62,6 +62,7 @@ test('the disk is full, and is freed', { timeout: 200_000 }, async (t) => {
   const dataDir = join(disk, 'data');
   const broker = await SupervisedBroker.start({ name: 'full', dataDir }, t);
   const history = new History('full', t);
+  history.keep(broker.name, () => broker.logs());
   const load = new Load({
     history,
     chance,

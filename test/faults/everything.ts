@@ -108,6 +108,7 @@ export async function everythingAtOnce(
   const world = await build(t, chance.fork('nemesis'));
   const { server, brokers, networks } = world;
   const history = new History('everything', t);
+  for (const broker of brokers) history.keep(broker.name, () => broker.logs());
   const routes = chance.fork('routes');
   const load = new Load({
     history,

@@ -6,7 +6,7 @@
  * process's monotonic clock, taken before the first byte is sent and after the last one has come, so whatever the
  * broker did for an operation lies between the two.
  */
-import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
@@ -89,6 +89,7 @@ export class History {
   readonly events: HistoryEvent[] = [];
   readonly file: string;
   readonly #directory: string;
+  readonly #logs = new Map<string, () => string>();
   #removed = false;
   #written = 0;
   #ops = 0;
@@ -98,8 +99,15 @@ export class History {
     this.#directory = mkdtempSync(join(tmpdir(), `queen-history-${label}-`));
     this.file = join(this.#directory, 'history.jsonl');
     atEnd(t, () => {
-      if (!this.#removed) t.diagnostic(`the history is in ${this.flush()}`);
+      if (this.#removed) return;
+      for (const [name, text] of this.#logs) writeFileSync(join(this.#directory, `${name}.log`), text());
+      t.diagnostic(`the history is in ${this.flush()}`);
     });
+  }
+
+  /** To be kept beside the history when the test fails. */
+  keep(name: string, text: () => string): void {
+    this.#logs.set(name, text);
   }
 
   /** Runs an operation and records both its ends. Never throws what the operation threw: that is an outcome. */

@@ -18,6 +18,7 @@ export class SupervisedBroker {
   /** Ends that nobody here brought about: a broker has to live through everything but a kill. */
   readonly unexpected: string[] = [];
   starts = 0;
+  readonly #earlier: string[] = [];
   readonly #options: SupervisedOptions;
   #broker: BrokerProcess | null = null;
   #expected = false;
@@ -48,6 +49,12 @@ export class SupervisedBroker {
 
   get process(): BrokerProcess {
     return this.#broker!;
+  }
+
+  /** What all of them have written, the last ones in full. */
+  logs(): string {
+    const current = this.#broker === null ? [] : [this.#broker.logs()];
+    return [...this.#earlier, ...current].join('\n').slice(-LOG_CHARS_MAX);
   }
 
   /** Settles when the process of this moment listens; rejects when it ended before that. */
@@ -94,12 +101,15 @@ export class SupervisedBroker {
     this.#up = broker.logged(/listening on http/, 120_000).then(() => {});
     this.#up.catch(() => {});
     void broker.ended.then(({ code, signal, logs }) => {
+      this.#earlier.push(`${logs}--- ${this.name} ended (${signal ?? code})`);
       if (!this.#expected)
         this.unexpected.push(`${this.name} ended (${signal ?? code}):\n${logs.slice(-4000)}`);
       if (!this.#stopped) this.#spawn();
     });
   }
 }
+
+const LOG_CHARS_MAX = 20_000_000;
 
 /** Starting costs most of its time for reading the sources; a fault test starts dozens of brokers. */
 const COMPILED = join(tmpdir(), 'queen-compile-cache');
