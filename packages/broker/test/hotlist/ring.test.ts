@@ -206,6 +206,20 @@ test('a million partitions stay compact', () => {
   assert.ok(ring.bytes / ring.size < 75, `${ring.bytes / ring.size} bytes an entry`);
 });
 
+test('a partition that was passed by turns out to be leased: it is parked once', () => {
+  const ring = new Ring(settings);
+  for (const id of [1, 2]) ring.mark(id, 5, 0);
+  draw(ring);
+  for (const id of [1, 2]) ring.skipped(id, 0);
+  assert.equal(ring.seed(1, 5, -1, 10_000, 5, 0), false);
+  assert.equal(ring.parked, 2);
+  assert.equal(ring.release(1, null), true);
+  assert.equal(ring.wake(60_000), 1);
+  assert.deepEqual(draw(ring), [1, 2]);
+  assert.deepEqual(draw(ring), []);
+  assert.equal(ring.parked, 0);
+});
+
 /** The ring, as simple as can be: lists and maps. */
 class Model {
   states = new Map<
@@ -302,11 +316,59 @@ class Model {
     }
   }
 
+  seed(id: number, last: number, position: number, leasedMs: number, to: number, now: number) {
+    const known = this.states.get(id);
+    if (known?.state === 'inflight') return;
+    const e = this.#of(id);
+    e.last = known === undefined ? last : Math.max(e.last, last);
+    if (leasedMs > 0) {
+      if (e.state === 'ready' || e.state === 'deferred' || e.state === 'leased') return;
+      e.given = Math.max(position, to);
+      const late = leasedMs + 300;
+      Object.assign(e, { state: 'leased', due: now + (e.last > e.given ? Math.min(late, 1000) : late) });
+      return;
+    }
+    e.given = position;
+    if (e.state === 'idle' || e.state === 'leased') this.ready(id);
+  }
+
+  requeue(id: number) {
+    const e = this.states.get(id);
+    if (e !== undefined && e.state !== 'ready') this.ready(id);
+  }
+
+  revive(id: number) {
+    const known = this.states.get(id);
+    if (known === undefined) {
+      Object.assign(this.#of(id), { last: 0, given: -1 });
+      return this.ready(id);
+    }
+    known.given = -1;
+    if (known.state === 'inflight') known.freed = true;
+    else this.requeue(id);
+  }
+
+  drawnParked(ids: readonly number[], k: number) {
+    const parked = ['leased', 'skipped', 'deferred'];
+    assert.equal(
+      ids.length,
+      Math.min(k, [...this.states.values()].filter((e) => parked.includes(e.state)).length),
+    );
+    for (const id of ids) {
+      assert.ok(parked.includes(this.#of(id).state), `${id} is not parked`);
+      Object.assign(this.#of(id), { state: 'inflight', moved: false, freed: false });
+    }
+  }
+
   wake(now: number) {
     const due = [...this.states].filter(
       ([, e]) => ['leased', 'skipped', 'deferred'].includes(e.state) && e.due <= now,
     );
     for (const [id] of due.sort((a, b) => a[1].due - b[1].due)) this.ready(id);
+  }
+
+  get parked() {
+    return [...this.states.keys()].filter((id) => this.stateOf(id) === 'parked').length;
   }
 
   stateOf(id: number) {
@@ -332,9 +394,18 @@ test('the ring does what a naive model does', () => {
     }),
     fc.record({ op: fc.constant('release' as const), id, committed: fc.option(off) }),
     fc.record({ op: fc.constant('pass' as const), ms: fc.integer({ min: 1, max: 700 }) }),
+    fc.record({
+      op: fc.constant('seed' as const),
+      id,
+      last: off,
+      short: fc.nat(50),
+      leasedMs: fc.oneof(fc.constant(0), fc.nat(3_000)),
+    }),
+    fc.record({ op: fc.constantFrom('requeue' as const, 'revive' as const), id }),
+    fc.record({ op: fc.constant('draw parked' as const), k: fc.integer({ min: 1, max: 6 }) }),
   );
   fc.assert(
-    fc.property(fc.array(op, { maxLength: 120 }), (ops) => {
+    fc.property(fc.array(op, { maxLength: 120, size: 'max' }), (ops) => {
       const ring = new Ring(settings);
       const model = new Model();
       let flying: number[] = [];
@@ -365,6 +436,21 @@ test('the ring does what a naive model does', () => {
         } else if (step.op === 'release') {
           ring.release(step.id, step.committed);
           model.release(step.id, step.committed);
+        } else if (step.op === 'seed') {
+          const position = Math.max(-1, step.last - step.short);
+          ring.seed(step.id, step.last, position, step.leasedMs, step.last, now);
+          model.seed(step.id, step.last, position, step.leasedMs, step.last, now);
+        } else if (step.op === 'requeue') {
+          ring.requeue(step.id);
+          model.requeue(step.id);
+        } else if (step.op === 'revive') {
+          ring.revive(step.id);
+          model.revive(step.id);
+        } else if (step.op === 'draw parked') {
+          const drawn: number[] = [];
+          ring.drawParked(step.k, drawn);
+          model.drawnParked(drawn, step.k);
+          flying.push(...drawn);
         } else if (step.op === 'pass') {
           // Small steps, so that what is due at different times comes back in that order.
           for (let left = step.ms; left > 0; left--) {
@@ -378,6 +464,7 @@ test('the ring does what a naive model does', () => {
         assert.equal(ring.ready, model.queue.length);
         assert.equal(ring.inflight, [...model.states.values()].filter((e) => e.state === 'inflight').length);
         assert.equal(ring.size, model.states.size);
+        assert.equal(ring.parked, model.parked);
       }
     }),
     { numRuns: 300 },

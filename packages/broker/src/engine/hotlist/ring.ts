@@ -147,6 +147,7 @@ export class Ring {
     this.#lasts[slot] = Math.max(this.#lasts[slot] as number, last);
     if (leasedMs > 0) {
       if (state === READY || state === DEFERRED || state === LEASED) return false;
+      if (state === SKIPPED) this.#unpark(slot);
       this.#given[slot] = Math.max(position, leasedTo);
       this.#park(slot, LEASED, now + this.#leaseDelay(slot, leasedMs));
       return false;
