@@ -9,7 +9,6 @@
 import { randomUUID } from 'node:crypto';
 import type { SealingKey } from '../log/envelope.ts';
 import { Database, type DatabaseOptions, type Queryable, statement } from '../store/database.ts';
-import { readSwitch } from '../store/kv.ts';
 import type { StoreLog } from '../store/log.ts';
 import { AckPath } from './ack/path.ts';
 import { AckRegistry } from './ack/registry.ts';
@@ -25,7 +24,6 @@ import { Reseed, type ReseedSettings } from './hotlist/reseed.ts';
 import { type ExpirySettings, KvExpiry } from './kv/expiry.ts';
 import { Kv, type KvSettings } from './kv/kv.ts';
 import { Quotas } from './kv/quotas.ts';
-import { SwitchMemo } from './kv/switch.ts';
 import { KvUsage } from './kv/usage.ts';
 import { PopPath } from './pop/pop.ts';
 import type { PopSettings } from './pop/settings.ts';
@@ -38,6 +36,8 @@ import { RetainedBytes } from './retention/retained_bytes.ts';
 import { RetentionLoop, type RetentionSettings } from './retention/retention_loop.ts';
 import { WatermarkWalk } from './retention/watermark_walk.ts';
 import { refuseSealedQueues, Sealing } from './sealing.ts';
+import { Switches } from './system/switches.ts';
+import { System } from './system/system.ts';
 import { Traces } from './traces/traces.ts';
 import { TransactionPath } from './transaction/path.ts';
 import type { BrokerFace } from './types.ts';
@@ -141,6 +141,10 @@ async function assemble(
   wake.onRepairs = () => void reseed.pollRepairs().catch((err) => log.warn({ err }, 'repairs not read'));
   wake.onGap = () => void reseed.pass().catch((err) => log.warn({ err }, 'hot list not refreshed'));
   wake.onQueueReplaced = (tenant) => popPath.forgetQueue(tenant);
+  const switches = new Switches({ run: read, clock, log, hearing: () => wake.peers?.connected === true });
+  wake.onSwitches = () => switches.heard();
+  // Whoever waits gets the answer of a paused pop now, and not at the end of the wait.
+  switches.onChange((now) => now.pop_maintenance_mode && wake.parking.wakeAll());
 
   const dedup = new DedupCache({
     ...settings.dedup,
@@ -177,6 +181,7 @@ async function assemble(
     clock,
     log,
     settings: settings.pop,
+    paused: () => switches.now('pop_maintenance_mode'),
     open: () => sealing.open,
   });
   const ackPath = new AckPath({
@@ -191,8 +196,14 @@ async function assemble(
   const queues = new Queues({ db, admission, announcer: wake, canEncrypt: settings.sealingKey !== null });
   const quotas = new Quotas({ read, clock, requireGrant: settings.kv.requireGrant });
   const kvExpiry = new KvExpiry({ run: read, clock, settings: settings.kv.expiry, log });
-  const kvEnabled = new SwitchMemo(() => read((on) => readSwitch(on, 'kv_enabled')), clock);
-  const kvPath = new Kv({ db, quotas, enabled: kvEnabled, expiry: kvExpiry, clock, settings: settings.kv });
+  const kvPath = new Kv({
+    db,
+    quotas,
+    enabled: switches.one('kv_enabled'),
+    expiry: kvExpiry,
+    clock,
+    settings: settings.kv,
+  });
   const transactionPath = new TransactionPath({
     db,
     admission,
@@ -218,7 +229,7 @@ async function assemble(
     dedup,
     sealing,
     zstdLevel: settings.zstdLevel,
-    pushPaused: () => false,
+    pushPaused: () => switches.one('maintenance_mode').on(),
   });
   const groups = new Groups({
     db,
@@ -244,6 +255,7 @@ async function assemble(
     log,
     safeFloorMs: settings.fetchSafeFloorMs,
   });
+  const system = new System({ switches, spool: null, wake, quotas });
   const traces = new Traces({ db, admission, tenancy: settings.tenancy, worker: serverId });
   const background = { db, admission, clock, log, holder: serverId };
   const retention = new RetentionLoop(background, settings.retention);
@@ -272,6 +284,7 @@ async function assemble(
     messages,
     records,
     traces,
+    system,
     transaction: (request) => transactionPath.transaction(request),
     kv: (request) => kvPath.kv(request),
     kvNamespaces: (tenant) => kvPath.kvNamespaces(tenant),
@@ -299,13 +312,13 @@ async function assemble(
     transactionPath,
     kvPath,
     kvExpiry,
-    kvEnabled,
+    switches,
     quotas,
     retention,
     sealing,
 
     async start(): Promise<void> {
-      await wake.start();
+      await Promise.all([wake.start(), switches.refresh()]);
       reseed.start();
       for (const loop of loops) loop.start();
     },

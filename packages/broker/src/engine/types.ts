@@ -9,6 +9,7 @@ import type { DeadLettersFace } from './dlq/face.ts';
 import type { GroupsFace } from './groups/face.ts';
 import type { KvFace } from './kv/operations.ts';
 import type { MessagesFace, RecordsFace } from './reads/face.ts';
+import type { SystemFace } from './system/face.ts';
 import type { TracesFace } from './traces/face.ts';
 import type { TransactionFace } from './transaction/types.ts';
 
@@ -290,6 +291,7 @@ export interface BrokerFace extends KvFace, TransactionFace {
   readonly messages: MessagesFace;
   readonly records: RecordsFace;
   readonly traces: TracesFace;
+  readonly system: SystemFace;
   /** One round trip to the database; false when it does not answer. */
   healthy(): Promise<boolean>;
 }

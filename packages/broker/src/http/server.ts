@@ -35,6 +35,7 @@ import { leaseRoutes } from './routes/lease.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { resourceRoutes } from './routes/resources.ts';
 import { type PoolNumbers, type SealingNumbers, statusRoutes } from './routes/status.ts';
+import { systemRoutes } from './routes/system.ts';
 import { traceRoutes } from './routes/traces.ts';
 import { transactionRoutes } from './routes/transaction.ts';
 import { splitTarget } from './target.ts';
@@ -156,6 +157,7 @@ export function createServer(options: ServerOptions): HttpServer {
   traceRoutes(app, broker.traces);
   transactionRoutes(app, broker);
   kvRoutes(app, broker);
+  systemRoutes(app, broker, options.serverId);
   statusRoutes(app, { ...options, traffic });
   registerMetrics(metrics, traffic, connections, bodies);
   return {

@@ -55,6 +55,8 @@ export const FAMILIES = {
   queen_pop_redelivered_messages_total: counter('Messages delivered with an attempt above 1'),
   queen_pop_repeated_offset_total: counter('Batches delivered ten times or more without being settled'),
   queen_corrupt_segments_total: counter('Stored segments that could not be decoded'),
+  queen_maintenance_mode_enabled: gauge('1 while pushes are paused and go to the spool'),
+  queen_pop_maintenance_mode_enabled: gauge('1 while every pop is answered as if there were nothing'),
   queen_sealed_payloads_unopened_total: counter(
     'Encrypted payloads that were delivered as they are stored, since the key of this broker does not open them',
   ),

@@ -118,6 +118,8 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
     queen_ack_registry_hits_total: () => broker.ackPath.stats().registryHits,
     queen_ack_registry_misses_total: () => broker.ackPath.stats().registryMisses,
     queen_corrupt_segments_total: () => counters.corruptSegments,
+    queen_maintenance_mode_enabled: () => (broker.system.knownSwitches().maintenance_mode ? 1 : 0),
+    queen_pop_maintenance_mode_enabled: () => (broker.system.knownSwitches().pop_maintenance_mode ? 1 : 0),
     queen_sealed_payloads_unopened_total: () => broker.sealing.unopened,
     queen_transactions_total: () => [
       { labels: { outcome: 'committed' }, value: broker.transactionPath.counters.committed },

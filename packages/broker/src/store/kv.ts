@@ -397,15 +397,3 @@ const QUOTAS = statement(
 export function readQuotas(db: Queryable): Promise<QuotaRow[]> {
   return db.query<QuotaRow>(QUOTAS, [], { readOnly: true });
 }
-
-const ENABLED = statement(
-  'kv_enabled',
-  `SELECT coalesce((SELECT (s.value ->> 'enabled')::boolean FROM queen.system_state s WHERE s.key = $1::text), true)
-          AS enabled`,
-);
-
-/** A switch of the cluster, on unless somebody turned it off. */
-export async function readSwitch(db: Queryable, key: string): Promise<boolean> {
-  const rows = await db.query<{ enabled: boolean }>(ENABLED, [key], { readOnly: true });
-  return rows[0]!.enabled;
-}

@@ -3,6 +3,7 @@ import type { DeadLettersFace } from '../../src/engine/dlq/face.ts';
 import type { GroupsFace } from '../../src/engine/groups/face.ts';
 import type { KvAnswer, KvListing, KvListRequest, KvRequest } from '../../src/engine/kv/operations.ts';
 import type { MessagesFace, RecordsFace } from '../../src/engine/reads/face.ts';
+import type { SystemFace } from '../../src/engine/system/face.ts';
 import type { TracesFace } from '../../src/engine/traces/face.ts';
 import type { TransactionAnswer, TransactionRequest } from '../../src/engine/transaction/types.ts';
 import {
@@ -171,6 +172,7 @@ export class FakeBroker implements BrokerFace {
   messages: MessagesFace = without('messages');
   records: RecordsFace = without('records');
   traces: TracesFace = without('traces');
+  system: SystemFace = without('system');
   healthy(): Promise<boolean> {
     return this.onHealthy();
   }

@@ -13,10 +13,8 @@ import type {
   Origin,
 } from '../../src/engine/kv/operations.ts';
 import { Quotas } from '../../src/engine/kv/quotas.ts';
-import { SwitchMemo } from '../../src/engine/kv/switch.ts';
 import { DEFAULT_TENANT } from '../../src/engine/types.ts';
 import type { Database, DatabaseOptions } from '../../src/store/database.ts';
-import { readSwitch } from '../../src/store/kv.ts';
 
 export type Written = Extract<KvResult, { applied: boolean }>;
 
@@ -42,13 +40,25 @@ export interface RigOptions {
   database?: Partial<DatabaseOptions>;
 }
 
+class HandSwitch {
+  #on = true;
+
+  async on(): Promise<boolean> {
+    return this.#on;
+  }
+
+  set(on: boolean): void {
+    this.#on = on;
+  }
+}
+
 export class Rig {
   readonly test: TestDatabase;
   readonly db: Database;
   readonly kv: Kv;
   readonly quotas: Quotas;
   readonly expiry: KvExpiry;
-  readonly enabled: SwitchMemo;
+  readonly enabled = new HandSwitch();
 
   constructor(test: TestDatabase, db: Database, options: RigOptions) {
     this.test = test;
@@ -65,7 +75,6 @@ export class Rig {
       settings: { everyMs: 20, batchRows: 1000 },
       log: { warn() {} },
     });
-    this.enabled = new SwitchMemo(() => readSwitch(db, 'kv_enabled'), clock);
     this.kv = new Kv({
       db,
       quotas: this.quotas,

@@ -18,6 +18,7 @@ import {
 import { Share } from '../admission/share.ts';
 import type { Clock } from '../clock.ts';
 import { EngineError, fromStore, refused } from '../errors.ts';
+import type { Switch } from '../system/switches.ts';
 import type { TenantId } from '../types.ts';
 import { checkCursor, checkNamespace, checkOperations, type KvLimits, pageSize } from './check.ts';
 import type { KvExpiry } from './expiry.ts';
@@ -34,7 +35,6 @@ import {
 import type { Quotas } from './quotas.ts';
 import { type Rate, Rates } from './rates.ts';
 import { renderAnswer } from './results.ts';
-import type { SwitchMemo } from './switch.ts';
 
 export interface KvSettings {
   valueBytesMax: number;
@@ -50,7 +50,7 @@ export interface KvSettings {
 export interface KvDeps {
   db: Pick<Database, 'query' | 'transaction'>;
   quotas: Quotas;
-  enabled: SwitchMemo;
+  enabled: Switch;
   expiry: Pick<KvExpiry, 'written'>;
   clock: Clock;
   settings: KvSettings;

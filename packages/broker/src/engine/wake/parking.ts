@@ -115,6 +115,11 @@ export class Parking {
     return this.#seats.has(key);
   }
 
+  /** Everybody gets up and looks around. */
+  wakeAll(): void {
+    for (const seat of this.#everySeat()) seat.leave('woken');
+  }
+
   /** Answers everything that is parked; nothing parks any more. */
   stop(): void {
     this.#stopped = true;

@@ -5,7 +5,8 @@
  *   {"b": sender, "q": [[tenant, queue, id, last, id, last, ...], ...]   appended; without pairs: "look yourself"
  *                 "r": [[group, id, committed | null], ...]              a lease ended
  *                 "d": [[tenant, queue], ...]                            queue deleted
- *                 "x": 1}                                                 repairs were published
+ *                 "x": 1,                                                 repairs were published
+ *                 "s": 1}                                                 a switch was set (only the database says that)
  * An empty tenant stands for the default one. Unknown keys are ignored, so that brokers of adjacent versions get on.
  */
 import { DEFAULT_TENANT } from '../types.ts';
@@ -32,9 +33,10 @@ export interface News {
   released: ReleasedNews[];
   deleted: { tenant: string; queue: string }[];
   repairs: boolean;
+  switches: boolean;
 }
 
-export type Outgoing = Omit<News, 'sender'>;
+export type Outgoing = Omit<News, 'sender' | 'switches'>;
 
 /** As few payloads as hold the news. */
 export function encodeNews(sender: string, news: Outgoing): string[] {
@@ -62,9 +64,16 @@ export function decodeNews(payload: string): News | null {
     return null;
   }
   if (typeof value !== 'object' || value === null) return null;
-  const { b, q, r, d, x } = value as Record<string, unknown>;
+  const { b, q, r, d, x, s } = value as Record<string, unknown>;
   if (typeof b !== 'string') return null;
-  const news: News = { sender: b, appended: [], released: [], deleted: [], repairs: x === 1 };
+  const news: News = {
+    sender: b,
+    appended: [],
+    released: [],
+    deleted: [],
+    repairs: x === 1,
+    switches: s === 1,
+  };
   for (const [tenant, queue, ...pairs] of lists(q)) {
     if (typeof tenant !== 'string' || typeof queue !== 'string' || !pairs.every(Number.isSafeInteger))
       continue;

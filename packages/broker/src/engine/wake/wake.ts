@@ -52,6 +52,8 @@ export class Wake implements Announcer {
   /** Notifications were missed, or repairs published by a peer. */
   onRepairs: () => void = () => {};
   onGap: () => void = () => {};
+  /** A switch of the cluster was set, or may have been. */
+  onSwitches: () => void = () => {};
   /** The queue was deleted or made anew. */
   onQueueReplaced: (tenant: string, queue: string) => void = () => {};
 
@@ -147,6 +149,11 @@ export class Wake implements Announcer {
     take(this.#strangers, tenant, listener);
   }
 
+  /** Somebody says that a queue was written to: whoever waits for it is woken when that is so. */
+  noticed(tenant: string, queue: string): void {
+    this.scan.look(tenant, queue);
+  }
+
   /** A signal for a queue and the scopes that hold it. */
   signal(key: string): void {
     this.parking.signal(key);
@@ -194,9 +201,11 @@ export class Wake implements Announcer {
       this.#released(partitionId, group, committed);
     }
     if (news.repairs) this.onRepairs();
+    if (news.switches) this.onSwitches();
   }
 
   #onGap(again: boolean): void {
+    this.onSwitches();
     if (!again) return;
     this.#hotlist.allStale();
     this.#stirAll();
