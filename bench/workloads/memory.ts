@@ -32,7 +32,8 @@ export const memory: Workload = {
           const early = due - performance.now();
           if (early > 0) await new Promise((resolve) => setTimeout(resolve, early));
           if (performance.now() >= until) return;
-          pushed += await push(worker);
+          const stored = await push(worker);
+          pushed += stored;
         }
       };
       const query = 'batch=1000&partitions=20&wait=true&timeout=1000&consumerGroup=g&subscriptionMode=all';

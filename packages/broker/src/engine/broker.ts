@@ -32,6 +32,7 @@ import { PushPath } from './push/push_path.ts';
 import { Queues } from './queues/queues.ts';
 import { Messages } from './reads/messages.ts';
 import { Records } from './reads/records.ts';
+import { Garbage } from './retention/garbage.ts';
 import { RetainedBytes } from './retention/retained_bytes.ts';
 import { RetentionLoop, type RetentionSettings } from './retention/retention_loop.ts';
 import { WatermarkWalk } from './retention/watermark_walk.ts';
@@ -193,7 +194,15 @@ async function assemble(
     settings: { ...settings.ack, tenancy: settings.tenancy },
     log,
   });
-  const queues = new Queues({ db, admission, announcer: wake, canEncrypt: settings.sealingKey !== null });
+  const background = { db, admission, clock, log, holder: serverId };
+  const garbage = new Garbage(background);
+  const queues = new Queues({
+    db,
+    admission,
+    announcer: wake,
+    deleted: () => garbage.soon(),
+    canEncrypt: settings.sealingKey !== null,
+  });
   const quotas = new Quotas({ read, clock, requireGrant: settings.kv.requireGrant });
   const kvExpiry = new KvExpiry({ run: read, clock, settings: settings.kv.expiry, log });
   const kvPath = new Kv({
@@ -257,10 +266,10 @@ async function assemble(
   });
   const system = new System({ switches, spool: null, wake, quotas });
   const traces = new Traces({ db, admission, tenancy: settings.tenancy, worker: serverId });
-  const background = { db, admission, clock, log, holder: serverId };
   const retention = new RetentionLoop(background, settings.retention);
   const loops = [
     retention,
+    garbage,
     new WatermarkWalk(background, { intervalMs: settings.safetyWalkMs }),
     new RetainedBytes(background, { intervalMs: settings.retainedBytesMs }),
     new KvUsage(background, { intervalMs: settings.kv.usageMs }),

@@ -83,7 +83,7 @@ export async function sealedQueue(db: Queryable): Promise<string | null> {
   return row?.name ?? null;
 }
 
-/** A queue of a hundred thousand partitions takes longer than an ordinary statement may. */
+/** A queue of a million partitions takes longer than an ordinary statement may. */
 const DELETE_TIMEOUT_MS = 600_000;
 
 /**
@@ -138,7 +138,10 @@ export function queuePartitions(
   return db.query<CountedPartition>(PARTITIONS, [tenant, queueId, group]);
 }
 
-/** Deletes the queue and all that hangs off it in one transaction. False: there was none. */
+/**
+ * Deletes the queue in one transaction, and everything of it that anybody could see. Its segments and hashes are left to
+ * `garbageStep`. False: there was none.
+ */
 export async function deleteQueue(db: Queryable, tenant: string, queue: string): Promise<boolean> {
   const rows = await db.query<{ deleted: boolean }>(DELETE, [tenant, queue], {
     timeoutMs: DELETE_TIMEOUT_MS,

@@ -78,6 +78,7 @@ const PRUNE = statement(
   'history_prune',
   'SELECT queen.history_prune(queen.from_micros($1::bigint), $2::int) AS pruned',
 );
+const GARBAGE_STEP = statement('garbage_step', 'SELECT rows, more FROM queen.garbage_step($1::int)');
 const QUEUE_IDS = statement(
   'retained_queue_ids',
   'SELECT id FROM queen.queues WHERE id > $1::bigint ORDER BY id LIMIT $2::int',
@@ -194,6 +195,12 @@ export async function correctDrift(db: Queryable, row: DriftedPartition): Promis
 export async function pruneHistory(db: Queryable, cutoffMicros: number, rows: number): Promise<number> {
   const result = await db.query<{ pruned: number }>(PRUNE, [cutoffMicros, rows]);
   return result[0]!.pruned;
+}
+
+/** Removes some `rows` rows of what deleted queues left, whichever broker deleted them. */
+export async function garbageStep(db: Queryable, rows: number): Promise<{ rows: number; more: boolean }> {
+  const result = await db.query<{ rows: number; more: boolean }>(GARBAGE_STEP, [rows]);
+  return result[0]!;
 }
 
 /** Ids of at most `page` queues after `afterId`, over all tenants. */

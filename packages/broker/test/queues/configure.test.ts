@@ -40,6 +40,7 @@ async function setup(t: { after(fn: () => Promise<void>): void }, canEncrypt = f
     db,
     admission,
     announcer: { queueDeleted: (_tenant, queue) => void deleted.push(queue) },
+    deleted() {},
     canEncrypt,
   });
   const configure = (queue: string, options: Record<string, unknown>, mode: 'merge' | 'replace' = 'merge') =>

@@ -25,7 +25,13 @@ async function setup(t: { after(fn: () => Promise<void>): void }) {
   const database = await freshDatabase(t);
   const db = await database.open();
   t.after(() => db.close());
-  const queues = new Queues({ db, admission, announcer: { queueDeleted() {} }, canEncrypt: false });
+  const queues = new Queues({
+    db,
+    admission,
+    announcer: { queueDeleted() {} },
+    deleted() {},
+    canEncrypt: false,
+  });
   /** A partition with `count` messages in segments of five. */
   const filled = async (queue: string, partition: string, count: number): Promise<number> => {
     const id = await partitionOf(db, queue, partition);

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { atEnd } from '../../../../test/kit/cleanup.ts';
+import { openBroker } from '../../../../test/kit/engine.ts';
 import { freshDatabase } from '../../../../test/kit/postgres.ts';
 import { Queues } from '../../src/engine/queues/queues.ts';
 import { type Queryable, statement } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';
+import { garbageStep } from '../../src/store/retention.ts';
 import {
   admission,
   append,
@@ -24,6 +27,7 @@ async function setup(t: { after(fn: () => Promise<void>): void }) {
     db,
     admission,
     announcer: { queueDeleted: (tenant, queue) => void deleted.push(`${tenant} ${queue}`) },
+    deleted() {},
     canEncrypt: false,
   });
   return { database, db, queues, deleted };
@@ -39,9 +43,14 @@ const LEFT = statement(
         + (SELECT count(*) FROM queen.log_dlq) + (SELECT count(*) FROM queen.log_consumers)
         + (SELECT count(*) FROM queen.log_partitions) + (SELECT count(*) FROM queen.consumer_groups_metadata)
         + (SELECT count(*) FROM queen.consumer_watermarks) + (SELECT count(*) FROM queen.queue_retained)
-        + (SELECT count(*) FROM queen.queues) AS rows`,
+        + (SELECT count(*) FROM queen.log_garbage) + (SELECT count(*) FROM queen.queues) AS rows`,
 );
-const left = async (db: Queryable) => (await db.query<{ rows: number }>(LEFT))[0]!.rows;
+/** Rows that are left when what deletions put aside is gone too. */
+const left = async (db: Queryable) => {
+  while ((await garbageStep(db, 1_000)).more);
+  return visible(db);
+};
+const visible = async (db: Queryable) => (await db.query<{ rows: number }>(LEFT))[0]!.rows;
 
 test('nothing of a deleted queue is left, everything of its neighbours is', async (t) => {
   const { db, queues, deleted } = await setup(t);
@@ -81,6 +90,75 @@ test('nothing of a deleted queue is left, everything of its neighbours is', asyn
   assert.equal(await queues.deleteQueue(TENANT, 'nul\u0000'), false);
   assert.deepEqual(deleted, [`${TENANT} gone`]);
   assert.equal(await left(db), before);
+});
+
+const LOG_ROWS = statement(
+  'test_log_rows',
+  'SELECT (SELECT count(*) FROM queen.log_segments) AS segments, (SELECT count(*) FROM queen.log_txns) AS hashes',
+);
+const logRows = async (db: Queryable) => (await db.query<{ segments: number; hashes: number }>(LOG_ROWS))[0]!;
+
+test('a deletion touches no segment; they go in steps of the size that was asked for', async (t) => {
+  const { db, queues } = await setup(t);
+  const sizes = [7, 0, 1, 30];
+  for (const [n, segments] of sizes.entries()) {
+    const id = await partitionOf(db, 'gone', `p${n}`);
+    for (let i = 0; i < segments; i++) await append(db, id, freshTxns(2));
+  }
+  const kept = await partitionOf(db, 'kept', 'p');
+  await append(db, kept, freshTxns(2));
+  // A partition whose hashes outlived its segments, and one whose segments outlived their hashes.
+  await db.query(
+    statement('test_uneven', 'DELETE FROM queen.log_segments WHERE base_offset BETWEEN 20 AND 39'),
+  );
+  await db.query(statement('test_uneven2', 'DELETE FROM queen.log_txns WHERE base_offset BETWEEN 2 AND 9'));
+  const before = await logRows(db);
+
+  assert.equal(await queues.deleteQueue(TENANT, 'gone'), true);
+  assert.deepEqual(await logRows(db), before);
+  let removed = 0;
+  for (let more = true; more; ) {
+    const step = await garbageStep(db, 4);
+    assert.ok(step.rows <= 8, `a step of 4 took ${step.rows} rows`);
+    removed += step.rows;
+    more = step.more;
+  }
+  assert.deepEqual(await logRows(db), { segments: 1, hashes: 1 });
+  assert.equal(removed, before.segments + before.hashes - 2);
+});
+
+test('brokers that remove the same log share the work', async (t) => {
+  const { database, db, queues } = await setup(t);
+  const other = await database.open();
+  t.after(() => other.close());
+  for (let n = 0; n < 10; n++) {
+    const id = await partitionOf(db, 'gone', `p${n}`);
+    for (let i = 0; i < 5; i++) await append(db, id, freshTxns(1));
+  }
+  await queues.deleteQueue(TENANT, 'gone');
+  const remove = async (on: Queryable) => {
+    let rows = 0;
+    for (let more = true; more; ) {
+      const step = await garbageStep(on, 3);
+      rows += step.rows;
+      more = step.more;
+    }
+    return rows;
+  };
+  const [one, two] = await Promise.all([remove(db), remove(other)]);
+  // Whoever found everything taken has stopped; what the other one still had is gone with its own last step.
+  assert.equal(one + two, 100);
+  assert.equal(await left(db), 0);
+});
+
+test('the broker that deletes removes the log at once', async (t) => {
+  const database = await freshDatabase(t);
+  const broker = await openBroker(database);
+  atEnd(t, () => broker.stop());
+  const id = await partitionOf(broker.db, 'gone', 'p');
+  for (let i = 0; i < 5; i++) await append(broker.db, id, freshTxns(1));
+  await broker.deleteQueue(TENANT, 'gone');
+  while ((await logRows(broker.db)).segments > 0);
 });
 
 test('a queue that comes back is a new one, from offset 0 and without memory of its hashes', async (t) => {
@@ -155,6 +233,7 @@ test('a push that waits behind the deletion finds its partition gone', async (t)
     await blocked(db, 1);
   });
   assert.deepEqual(await waiting, { verdict: 'missing' });
+  assert.equal(await left(db), 0);
   assert.equal(await logState(db, id), null);
 });
 

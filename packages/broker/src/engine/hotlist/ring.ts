@@ -16,6 +16,7 @@
  * through `link`, PARKED a binary heap by due time whose positions are kept in `link` too. Objects would cost four
  * times as much, and a timer a partition far more. Times are milliseconds of the engine's clock.
  */
+import { invariant } from '../../store/invariant.ts';
 import { PartitionTable } from './partition_table.ts';
 
 const IDLE = 1;
@@ -390,6 +391,8 @@ export class Ring {
 
   #unpark(slot: number): void {
     const at = this.#link[slot] as number;
+    // An entry that were parked twice would send the walk through the heap round for ever.
+    if (this.#heap[at] !== slot) invariant(false, 'ring_heap', { slot, at, parked: this.#parked });
     const last = this.#heap[--this.#parked] as number;
     if (last === slot) return;
     this.#place(last, at);

@@ -26,6 +26,8 @@ export interface QueuesDeps {
   /** Takes a slot before a connection. */
   admission: { run<T>(lane: 'maintenance', work: () => Promise<T>): Promise<T> };
   announcer: Pick<Announcer, 'queueDeleted'>;
+  /** A log was left to be removed. */
+  deleted(): void;
   /** Whether this broker holds a key. Without one no queue may be told to encrypt. */
   canEncrypt: boolean;
 }
@@ -152,7 +154,10 @@ export class Queues implements Face {
     // A name that no queue can have need not trouble the database (it would refuse a NUL).
     if (nameFault(queue, 'queue') !== null) return false;
     const deleted = await this.#run((db) => store.deleteQueue(db, tenant, queue));
-    if (deleted) this.#deps.announcer.queueDeleted(tenant, queue);
+    if (deleted) {
+      this.#deps.announcer.queueDeleted(tenant, queue);
+      this.#deps.deleted();
+    }
     return deleted;
   }
 

@@ -73,9 +73,10 @@ CREATE INDEX IF NOT EXISTS idx_log_partitions_queue_oldest
 CREATE INDEX IF NOT EXISTS idx_log_partitions_queue_oldest_txn
   ON queen.log_partitions (queue_id, oldest_txn_at) WHERE oldest_txn_at IS NOT NULL;
 
--- The messages. The primary key is the pop path; there is no other index on purpose.
+-- The messages. The primary key is the pop path; there is no other index on purpose. No foreign key: rows are added
+-- under the lock of their partition row, reached through it only, and what a deleted queue leaves is log_garbage's.
 CREATE TABLE IF NOT EXISTS queen.log_segments (
-  partition_id bigint NOT NULL REFERENCES queen.log_partitions (id) ON DELETE CASCADE,
+  partition_id bigint NOT NULL,
   base_offset  bigint NOT NULL,
   end_offset   bigint NOT NULL,
   created_at   timestamptz NOT NULL,
@@ -104,6 +105,13 @@ CREATE TABLE IF NOT EXISTS queen.log_txns (
   PRIMARY KEY (partition_id, base_offset)
 ) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_insert_scale_factor = 0.3,
         autovacuum_vacuum_cost_delay = 0);
+
+-- Partitions of deleted queues whose segments and hashes are still there. Nobody can reach them any more; they go in
+-- the background, so that a deletion holds its locks for a moment and not for as long as a large log takes.
+CREATE TABLE IF NOT EXISTS queen.log_garbage (
+  partition_id bigint PRIMARY KEY,
+  from_offset  bigint NOT NULL DEFAULT 0
+);
 
 -- The consumption model: one row a (partition, group). No secondary index: claim and ack are HOT updates.
 CREATE TABLE IF NOT EXISTS queen.log_consumers (

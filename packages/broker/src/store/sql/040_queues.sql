@@ -218,8 +218,7 @@ BEGIN
                    ORDER BY c.partition_id, c.consumer_group FOR UPDATE) AS l;
 
   DELETE FROM queen.log_consumers WHERE partition_id = ANY (v_parts);
-  DELETE FROM queen.log_segments WHERE partition_id = ANY (v_parts);
-  DELETE FROM queen.log_txns WHERE partition_id = ANY (v_parts);
+  INSERT INTO queen.log_garbage (partition_id) SELECT unnest(v_parts);
   DELETE FROM queen.log_dlq WHERE partition_id = ANY (v_parts);
   DELETE FROM queen.log_partitions WHERE queue_id = v_queue;
   DELETE FROM queen.queues WHERE id = v_queue;

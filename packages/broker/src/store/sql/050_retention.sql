@@ -313,6 +313,45 @@ BEGIN
   RETURN NEXT;
 END $$;
 
+-- One step behind the deletion of queues: some `p_rows` segments and sidecar rows of partitions that are no more, from
+-- where the last step stopped. Brokers at it at once pass each other by. `more`: something may be left.
+CREATE OR REPLACE FUNCTION queen.garbage_step(p_rows int) RETURNS TABLE (rows bigint, more boolean)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+DECLARE
+  g      queen.log_garbage;
+  v_stay bigint;
+  v_gone bigint;
+BEGIN
+  rows := 0;
+  more := false;
+  FOR g IN SELECT * FROM queen.log_garbage x ORDER BY x.partition_id LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
+    more := true;
+    EXIT WHEN rows >= p_rows;
+    -- The first offset that stays for the next step; NULL: all of the partition goes.
+    v_stay := least(
+      (SELECT s.base_offset FROM queen.log_segments s
+        WHERE s.partition_id = g.partition_id AND s.base_offset >= g.from_offset
+        ORDER BY s.base_offset OFFSET p_rows - rows LIMIT 1),
+      (SELECT t.base_offset FROM queen.log_txns t
+        WHERE t.partition_id = g.partition_id AND t.base_offset >= g.from_offset
+        ORDER BY t.base_offset OFFSET p_rows - rows LIMIT 1));
+    DELETE FROM queen.log_segments s
+     WHERE s.partition_id = g.partition_id AND s.base_offset >= g.from_offset
+       AND s.base_offset < coalesce(v_stay, 9223372036854775807);
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    rows := rows + v_gone;
+    DELETE FROM queen.log_txns t
+     WHERE t.partition_id = g.partition_id AND t.base_offset >= g.from_offset
+       AND t.base_offset < coalesce(v_stay, 9223372036854775807);
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    rows := rows + v_gone;
+    IF v_stay IS NULL THEN DELETE FROM queen.log_garbage x WHERE x.partition_id = g.partition_id;
+    ELSE UPDATE queen.log_garbage x SET from_offset = v_stay WHERE x.partition_id = g.partition_id;
+    END IF;
+  END LOOP;
+  RETURN NEXT;
+END $$;
+
 -- The safety walk, first half: partitions of one page whose recorded ages differ from the tables. Returns the
 -- facts together with the watermarks that they were read under, and where the next page starts (`last_id`,
 -- NULL after the last one; the row with NULL id carries it when nothing differs).
