@@ -333,6 +333,7 @@ test('seeks that are refused', async (t) => {
   for (const body of [undefined, {}, { toEnd: false }, { timestamp: null }]) {
     const { status, body: answer } = await seek(live, 'g', 'q', body);
     assert.deepEqual({ status, error: answer.error }, nothing, JSON.stringify(body));
+    assert.deepEqual(answer.allowed, ['toEnd', 'toBeginning', 'timestamp']);
   }
   for (const body of [
     { toEnd: true, toBeginning: true },

@@ -79,7 +79,8 @@ test('a port that is taken: a sentence, exit code 1, and no database left behind
     ended.logs,
     new RegExp(`FATAL: port ${port} of 127\\.0\\.0\\.1 is taken by another process.*PORT`),
   );
-  assert.ok(!existsSync(join(broker.dataDir!, 'postgres/postmaster.pid')));
+  assert.ok(!existsSync(join(broker.dataDir!, 'postgres')), 'nothing was made');
+  assert.doesNotMatch(ended.logs, /stopped/);
 });
 
 test('settings that do not fit: every fault at once, nothing touched', async (t) => {

@@ -13,6 +13,7 @@ import { bannerText } from './start/banner.ts';
 import { openDatabase } from './start/database.ts';
 import { engineSettings, registerEngine } from './start/engine.ts';
 import { sentenceOf } from './start/failure.ts';
+import { assertFree } from './start/port.ts';
 import { Stop, StopAsked } from './start/stop.ts';
 import { applySchema, checkSchema } from './store/schema.ts';
 
@@ -25,6 +26,8 @@ const VERSION: string = JSON.parse(readFileSync(new URL('../package.json', impor
 async function start(config: Config, warnings: readonly string[], log: Log, stop: Stop): Promise<void> {
   for (const warning of warnings) log.warn({}, warning);
 
+  // Before anything is made: a newcomer's second try should not find half of a first one.
+  await assertFree(config.server.port, config.server.bindAddress);
   const database = await openDatabase(config, log, stop);
   stop.throwIfAsked();
 
@@ -97,7 +100,7 @@ async function main(): Promise<number> {
     }
   }
   const clean = await stop.run(config.server.shutdownGraceMs);
-  log.info({}, 'stopped');
+  if (!failed) log.info({}, 'stopped');
   return failed || !clean ? 1 : 0;
 }
 

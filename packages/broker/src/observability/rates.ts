@@ -41,10 +41,10 @@ export class RateLog {
     const total = { push: traffic.pushMessages, pop: traffic.popMessages, ack: traffic.ackMessages };
     const moved = total.push + total.pop + total.ack - this.#last.push - this.#last.pop - this.#last.ack;
     const facts = {
-      pushPerSecond: Math.round((total.push - this.#last.push) / seconds),
-      popPerSecond: Math.round((total.pop - this.#last.pop) / seconds),
-      ackPerSecond: Math.round((total.ack - this.#last.ack) / seconds),
-      loopLagMs: Math.round(lag.mean * 10) / 10,
+      pushPerSecond: short((total.push - this.#last.push) / seconds),
+      popPerSecond: short((total.pop - this.#last.pop) / seconds),
+      ackPerSecond: short((total.ack - this.#last.ack) / seconds),
+      loopLagMs: Math.round(lag.mean),
       rssMb: Math.round(process.memoryUsage.rss() / 1_048_576),
     };
     this.#last = total;
@@ -53,6 +53,11 @@ export class RateLog {
     if (moved > 0 || !this.#quiet) log.info(queues === '' ? facts : { ...facts, queues }, 'rates');
     this.#quiet = moved === 0;
   }
+}
+
+/** A decimal where it tells something: a message in ten seconds is not none. */
+function short(rate: number): number {
+  return rate < 10 ? Math.round(rate * 10) / 10 : Math.round(rate);
 }
 
 function busiest(queues: Map<string, QueueTraffic>, count: number): string {

@@ -27,6 +27,8 @@ function parseHost(text: string, defaultPort: number): Host {
   return { host: (match[1] ?? match[2])!, port };
 }
 
+/** For people; a unix socket by its file. */
 export function hostName(host: Host): string {
+  if (host.host.startsWith('/')) return `${host.host}/.s.PGSQL.${host.port}`;
   return host.host.includes(':') ? `[${host.host}]:${host.port}` : `${host.host}:${host.port}`;
 }

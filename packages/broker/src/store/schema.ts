@@ -225,10 +225,11 @@ async function applyFiles(
   // IF NOT EXISTS would still ask for the right to create schemas, which a prepared role need not have.
   if (!state.exists) await apply('CREATE SCHEMA IF NOT EXISTS queen', 'bookkeeping');
   for (const text of BOOKKEEPING) await apply(text, 'bookkeeping');
+  const started = performance.now();
+  const applied: string[] = [];
   for (const file of files) {
     const hash = sha256(file.text);
     if (state.hashes.get(file.name) === hash) continue;
-    const started = performance.now();
     for (const statement of splitStatements(file.text)) {
       if (state.exists && /^CREATE SCHEMA IF NOT EXISTS queen$/im.test(statement.text)) continue;
       await apply(statement.text, `${file.name}:${statement.line}`);
@@ -242,8 +243,11 @@ async function applyFiles(
       [file.name, hash],
       { timeoutMs: 30_000, position: 'alone' },
     );
-    log.info({ file: file.name, ms: Math.round(performance.now() - started) }, 'schema file applied');
+    applied.push(file.name);
   }
+  // The names only where they are few: an upgrade's, not a first start's.
+  const facts = state.exists ? { files: applied.join(' ') } : { files: applied.length };
+  log.info({ ...facts, ms: Math.round(performance.now() - started) }, 'schema applied');
 }
 
 function sha256(text: string): string {

@@ -40,7 +40,12 @@ async function emptyDatabase(t: Test) {
     await administer(server, `DROP DATABASE ${name} WITH (FORCE)`);
   });
   const run = async <Row extends object>(text: string) => db.query<Row>({ name: '', text });
-  const applied = () => messages.filter((message) => message.startsWith('schema file applied')).length;
+  /** Files applied so far, by the log: `files` is their number at a first start, their names later. */
+  const applied = () =>
+    messages
+      .filter((message) => message.startsWith('schema applied '))
+      .map((message) => JSON.parse(message.slice('schema applied '.length)).files as number | string)
+      .reduce<number>((sum, files) => sum + (typeof files === 'number' ? files : files.split(' ').length), 0);
   return { options, db, run, messages, applied, log: { info: note, warn: note, error: note }, server };
 }
 

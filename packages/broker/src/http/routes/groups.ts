@@ -151,7 +151,11 @@ function readSeek(body: unknown, onPartition: boolean): SeekWish {
   if (wishes.length > 1) throw badBody('toEnd, toBeginning, timestamp and offset exclude each other');
   if (wishes.length === 1) return wishes[0]!;
   if (onPartition) return { target: { to: 'end' }, echo: { ...echo, seekToEnd: true } };
-  throw new Fault('bad_body', { message: 'Must specify toEnd=true or a timestamp' });
+  throw new Fault('bad_body', {
+    // Programs know this text; what it leaves out stands beside it.
+    message: 'Must specify toEnd=true or a timestamp',
+    extra: { allowed: ['toEnd', 'toBeginning', 'timestamp'] },
+  });
 }
 
 function readFlag(value: unknown, field: string): boolean {
