@@ -353,7 +353,7 @@ const lockLane = (queue: string, partition: string) =>
 suite('a statement that fails', () => {
   before(async () => {
     database = await freshDatabase();
-    broker = await openBroker(database, { fusion: { shards: 1 } });
+    broker = await openBroker(database, { fusion: {} });
     db = await database.open({ poolSize: 2 });
     await script(database, STRIKES);
   });
@@ -402,7 +402,7 @@ suite('a statement that fails', () => {
     let hasty: Broker;
     before(async () => {
       const options = { ...database.options, statementTimeoutMs: 500 };
-      hasty = await openBroker({ ...database, options }, { fusion: { shards: 1 } });
+      hasty = await openBroker({ ...database, options }, { fusion: {} });
     });
     after(() => hasty?.stop());
 

@@ -203,14 +203,13 @@ export const SETTINGS = {
       default: 8,
       min: 1,
       max: 256,
-      about: 'shards of push fusion',
+      about: 'an eighth of the bundles of pushes that may be stored at a time',
     }),
     fusionHoldMs: integer('QUEEN_V2_FUSION_HOLD_MS', {
       default: 3,
       min: 0,
       max: 1000,
-      later: true,
-      about: 'how long a push waits for company while its shard is busy',
+      about: 'how long a push waits for company while others are being stored',
     }),
     zstdLevel: integer('QUEEN_V2_ZSTD_LEVEL', {
       default: 3,

@@ -4,6 +4,9 @@ import type { Broker, EngineSettings } from '../engine/broker.ts';
 import { parseSealingKey } from '../log/envelope.ts';
 import type { Metrics } from '../observability/metrics.ts';
 
+/** Bundles of pushes at a time for each of QUEEN_V2_FUSION_SHARDS. */
+const FLIGHTS_A_SHARD = 8;
+
 /** The settings of the engine, as the environment and the database's limits have them. */
 export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
   const { admission, push, pop, hotlist, ack, background, kv, security } = config;
@@ -22,7 +25,11 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
     },
     pendingBytesMax: admission.pushPendingMb * 1024 * 1024,
     zstdLevel: push.zstdLevel,
-    fusion: { shards: push.fusionShards, segmentBytesMax: config.server.maxBodyBytes },
+    fusion: {
+      flightsMax: push.fusionShards * FLIGHTS_A_SHARD,
+      holdMs: push.fusionHoldMs,
+      segmentBytesMax: config.server.maxBodyBytes,
+    },
     dedup: { enabled: push.dedupCache, maxBytes: push.dedupCacheMb * 1024 * 1024 },
     pop: {
       hotlist: hotlist.enabled,

@@ -217,7 +217,7 @@ test('without a connection nothing is written, and it says so', async (t) => {
 
 test('a segment that cannot be stored takes no other down with it', async (t) => {
   const rig = await Rig.open(t);
-  const path = rig.path({ fusion: { shards: 1 } });
+  const path = rig.path({ fusion: {} });
   const names = Array.from({ length: 6 }, (_, i) => `p${i}`);
   const every = (id: string) =>
     push(

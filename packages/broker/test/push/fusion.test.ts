@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { assertLogInvariants } from '../../../../test/kit/invariants.ts';
 import { DEFAULT_TENANT } from '../../src/engine/types.ts';
 import { provision } from '../../src/store/push.ts';
+import { FakeClock } from '../hotlist/fake_clock.ts';
 import { gate, hooked, item, lengthOf, push, pushIds, QUEUE, Rig, sql, statuses, until } from './fixture.ts';
 
 /** Segments of each append, as they were sent. */
@@ -49,7 +50,7 @@ test('ready lanes share a transaction, sixteen at most', async (t) => {
     names.map((partition) => ({ queue: QUEUE, partition })),
   );
   const { db, sizes } = appends(rig);
-  const path = rig.path({ db, fusion: { shards: 1 } });
+  const path = rig.path({ db });
   const all = await push(
     path,
     names.map((partition) => item('a', { partition })),
@@ -59,7 +60,7 @@ test('ready lanes share a transaction, sixteen at most', async (t) => {
   // Bundles that cannot start stay ready: what joins meanwhile fills them up.
   const { opened, open } = gate();
   const held = appends(rig, () => opened);
-  const narrow = rig.path({ db: held.db, fusion: { shards: 1, shardFlightsMax: 1 } });
+  const narrow = rig.path({ db: held.db, fusion: { flightsMax: 1 } });
   const early = pushIds(narrow, ['b'], 'p0');
   await until('the first is under way', () => held.sizes.length === 1);
   const late = names.slice(1, 11).map((partition) => pushIds(narrow, ['b'], partition));
@@ -109,7 +110,7 @@ test('a segment and a bundle end at their caps; the rest goes into the next flus
         'SELECT end_offset - base_offset + 1 AS n FROM queen.log_segments ORDER BY partition_id, base_offset',
       )
     ).map((row) => row.n);
-  const byBytes = rig.path({ fusion: { shards: 1, segmentBytesMax: 5_000 } });
+  const byBytes = rig.path({ fusion: { segmentBytesMax: 5_000 } });
   await Promise.all(['a', 'b', 'c', 'd', 'e'].map((id) => push(byBytes, [big(id, 2_000)])));
   assert.deepEqual(await segments(), [2, 2, 1]);
   // One unit alone may be larger than the cap: it is stored whole.
@@ -126,7 +127,7 @@ test('a segment and a bundle end at their caps; the rest goes into the next flus
 
   await sql(rig.db, 'DELETE FROM queen.queues');
   const { db, sizes } = appends(rig);
-  const byBundle = rig.path({ db, fusion: { shards: 1, segmentBytesMax: 5_000 } });
+  const byBundle = rig.path({ db, fusion: { segmentBytesMax: 5_000 } });
   await push(
     byBundle,
     ['p', 'q', 'r'].map((partition) => big('a', 3_000, partition)),
@@ -148,7 +149,7 @@ test('a new lane and a slow cache hold up nobody else', async (t) => {
   });
   const path = rig.path({
     db,
-    fusion: { shards: 1 },
+    fusion: {},
     dedup: {
       prepare: (partitionId) => (partitionId === id ? slow.opened : Promise.resolve()),
       vouch: () => -1,
@@ -181,4 +182,40 @@ test('draining refuses newcomers and waits for the rest', async (t) => {
   await drain;
   assert.deepEqual((await Promise.all(pushes)).map(statuses), [['queued'], ['queued']]);
   assert.equal(path.stats().lanes, 0);
+});
+
+test('while a bundle is under way, the next one waits until it is full, or for the hold', async (t) => {
+  const rig = await Rig.open(t);
+  const names = Array.from({ length: 30 }, (_, i) => `p${i}`);
+  await provision(
+    rig.db,
+    DEFAULT_TENANT,
+    names.map((partition) => ({ queue: QUEUE, partition })),
+  );
+  const { opened, open } = gate();
+  const { db, sizes } = appends(rig, () => opened);
+  const clock = new FakeClock();
+  const path = rig.path({ db, clock, fusion: { holdMs: 3 } });
+  const one = (partition: string) => pushIds(path, ['a'], partition);
+  const pushes = [one('p0')];
+  await until('nothing else is under way: at once', () => sizes.length === 1);
+  for (let i = 1; i < 16; i++) pushes.push(one(`p${i}`));
+  await until('they are ready', () => path.stats().ready === 15);
+  clock.advance(2);
+  for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(sizes, [1]);
+  pushes.push(one('p16'));
+  await until('sixteen are a full bundle', () => sizes.length === 2);
+  pushes.push(one('p17'), one('p18'));
+  await until('they are ready', () => path.stats().ready === 2);
+  clock.advance(2);
+  assert.equal(path.stats().ready, 2);
+  clock.advance(1);
+  await until('the hold is over', () => sizes.length === 3);
+  assert.deepEqual(sizes, [1, 16, 2]);
+  pushes.push(one('p19'));
+  await until('it is ready', () => path.stats().ready === 1);
+  open();
+  await until('a landing lets go what is held', () => sizes.length === 4);
+  await Promise.all(pushes);
 });

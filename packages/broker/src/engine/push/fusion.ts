@@ -9,12 +9,19 @@
  *     idle -> looking up its place -> waiting for the dedup cache -> ready -> in flight -> idle or looking up
  *
  * Only ready lanes go into bundles, so a lane that has to be created, or whose window has to be fetched, holds up no other.
- * A shard sends bundles of its ready lanes. It looks at them once a turn of the event loop, after everything that the
- * turn read from the sockets has joined.
+ * They are looked at once a turn of the event loop, after everything that the turn read from the sockets has joined.
+ *
+ * A bundle leaves at once when none is under way, when it is full, or when its first lane has waited for {@link
+ * FusionSettings.holdMs}; else it leaves when another one lands. A commit costs the same for one lane as for sixteen:
+ * with 16 clients, each pushing 100 messages at a time, a transaction for each push that finds a free connection took
+ * 0.96 ms of PostgreSQL's CPU a push, bundles of those that arrived during a flight 0.32 to 0.44 ms. The hold is for a
+ * database that is slow rather than busy, where flights side by side are what brings throughput. There are no shards:
+ * in one thread they would do nothing but split bundles.
  *
  * Lanes live only while they have something to do.
  */
 import type { Place } from '../../store/push.ts';
+import type { Clock, Timer } from '../clock.ts';
 import { fromStore } from '../errors.ts';
 import { Draft } from './draft.ts';
 import type { Dedup, Flusher } from './flusher.ts';
@@ -23,10 +30,11 @@ import type { Provisioner } from './provisioner.ts';
 import type { Unit } from './unit.ts';
 
 export interface FusionSettings {
-  shards: number;
-  /** Bundles of a shard at a time. */
-  shardFlightsMax: number;
+  /** Bundles at a time. */
+  flightsMax: number;
   bundlePartitionsMax: number;
+  /** How long a lane waits for company while a bundle is under way, ms. */
+  holdMs: number;
   /**
    * Raw bytes after which a segment takes no further unit, and a bundle no further segment. One unit alone may exceed it.
    */
@@ -40,18 +48,10 @@ interface Lane {
   readonly queue: string;
   readonly partition: string;
   readonly key: string;
-  readonly shard: Shard;
   waiting: Unit[];
   /** Of the coming flush. */
   place: Place | null;
-}
-
-interface Shard {
-  ready: Lane[];
-  flights: number;
-  /** Flights that wait for their slot, each good for one bundle. */
-  boarding: number;
-  scheduled: boolean;
+  readyAt: number;
 }
 
 export interface FusionDeps {
@@ -59,22 +59,24 @@ export interface FusionDeps {
   provisioner: Provisioner;
   memo: PartitionMemo;
   dedup: Dedup;
+  clock: Clock;
   settings: FusionSettings;
 }
 
 export class Fusion {
   readonly #deps: FusionDeps;
-  readonly #shards: Shard[];
   readonly #lanes = new Map<string, Lane>();
+  /** In the order in which they became ready. */
+  readonly #ready: Lane[] = [];
+  #flights = 0;
+  /** Flights that wait for their slot, each good for one bundle. */
+  #boarding = 0;
+  #scheduled = false;
+  /** Runs while lanes are held. */
+  #hold: Timer | null = null;
 
   constructor(deps: FusionDeps) {
     this.#deps = deps;
-    this.#shards = Array.from({ length: deps.settings.shards }, () => ({
-      ready: [],
-      flights: 0,
-      boarding: 0,
-      scheduled: false,
-    }));
   }
 
   /** Takes a unit; its `settle` is called when its results are final. */
@@ -85,20 +87,13 @@ export class Fusion {
       return;
     }
     const { tenant, queue, partition, key } = unit;
-    const shard = this.#shards[shardOf(key, this.#shards.length)]!;
-    const created: Lane = { tenant, queue, partition, key, shard, waiting: [unit], place: null };
+    const created: Lane = { tenant, queue, partition, key, waiting: [unit], place: null, readyAt: 0 };
     this.#lanes.set(key, created);
     this.#lookUp(created);
   }
 
   stats(): { lanes: number; ready: number; flights: number } {
-    let ready = 0;
-    let flights = 0;
-    for (const shard of this.#shards) {
-      ready += shard.ready.length;
-      flights += shard.flights;
-    }
-    return { lanes: this.#lanes.size, ready, flights };
+    return { lanes: this.#lanes.size, ready: this.#ready.length, flights: this.#flights };
   }
 
   #lookUp(lane: Lane): void {
@@ -123,8 +118,9 @@ export class Fusion {
   #prepare(lane: Lane, place: Place): void {
     lane.place = place;
     const ready = () => {
-      lane.shard.ready.push(lane);
-      this.#schedule(lane.shard);
+      lane.readyAt = this.#deps.clock.now();
+      this.#ready.push(lane);
+      this.#schedule();
     };
     if (place.windowSeconds === 0) ready();
     // A cache that fails cannot vouch, which is always right.
@@ -132,44 +128,69 @@ export class Fusion {
       this.#deps.dedup.prepare(place.partitionId, place.windowSeconds, place.lastOffset).then(ready, ready);
   }
 
-  #schedule(shard: Shard): void {
-    if (shard.scheduled) return;
-    shard.scheduled = true;
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
     setImmediate(() => {
-      shard.scheduled = false;
-      this.#dispatch(shard);
+      this.#scheduled = false;
+      this.#dispatch();
     });
   }
 
-  #dispatch(shard: Shard): void {
-    const { shardFlightsMax, bundlePartitionsMax } = this.#deps.settings;
-    while (shard.flights < shardFlightsMax && shard.boarding * bundlePartitionsMax < shard.ready.length) {
-      shard.flights++;
-      shard.boarding++;
-      let boarded = false;
-      const take = () => {
-        boarded = true;
-        shard.boarding--;
-        return this.#take(shard);
-      };
-      void this.#deps.flusher
-        .fly(take, (draft) => this.#landed(this.#lanes.get(draft.key)!))
-        .then(() => {
-          if (!boarded) shard.boarding--;
-          shard.flights--;
-          this.#dispatch(shard);
-        });
+  #dispatch(): void {
+    const { flightsMax, bundlePartitionsMax } = this.#deps.settings;
+    while (this.#flights < flightsMax) {
+      const first = this.#ready[this.#boarding * bundlePartitionsMax];
+      if (first === undefined) return;
+      if (this.#flights > 0 && !this.#full() && this.#isHeld(first)) return;
+      this.#depart();
     }
   }
 
+  /** Whether what is not boarding yet fills a bundle. */
+  #full(): boolean {
+    const { bundlePartitionsMax } = this.#deps.settings;
+    return this.#ready.length >= (this.#boarding + 1) * bundlePartitionsMax;
+  }
+
+  /** Whether this lane goes on waiting for company; if so, for no longer than the hold. */
+  #isHeld(lane: Lane): boolean {
+    const { clock, settings } = this.#deps;
+    const left = lane.readyAt + settings.holdMs - clock.now();
+    if (left <= 0) return false;
+    this.#hold ??= clock.after(Math.ceil(left), () => {
+      this.#hold = null;
+      this.#dispatch();
+    });
+    return true;
+  }
+
+  #depart(): void {
+    this.#flights++;
+    this.#boarding++;
+    let boarded = false;
+    const take = () => {
+      boarded = true;
+      this.#boarding--;
+      return this.#take();
+    };
+    void this.#deps.flusher
+      .fly(take, (draft) => this.#landed(this.#lanes.get(draft.key)!))
+      .then(() => {
+        if (!boarded) this.#boarding--;
+        this.#flights--;
+        this.#schedule();
+      });
+  }
+
   /** A bundle of what is ready now. */
-  #take(shard: Shard): Draft[] {
+  #take(): Draft[] {
     const { bundlePartitionsMax, segmentBytesMax } = this.#deps.settings;
     const drafts: Draft[] = [];
     let bytes = 0;
     let taken = 0;
-    while (taken < shard.ready.length && drafts.length < bundlePartitionsMax) {
-      const lane = shard.ready[taken]!;
+    while (taken < this.#ready.length && drafts.length < bundlePartitionsMax) {
+      const lane = this.#ready[taken]!;
       // At least one lane, then as long as the next one's first unit fits.
       if (drafts.length > 0 && bytes + lane.waiting[0]!.bytes > segmentBytesMax) break;
       const units = this.#takeUnits(lane, segmentBytesMax - bytes);
@@ -177,9 +198,9 @@ export class Fusion {
       drafts.push(new Draft(units, lane.place));
       taken++;
     }
-    shard.ready.splice(0, taken);
+    this.#ready.splice(0, taken);
     // What did not fit goes with another flight.
-    if (shard.ready.length > 0) this.#schedule(shard);
+    if (this.#ready.length > 0) this.#schedule();
     return drafts;
   }
 
@@ -204,11 +225,4 @@ export class Fusion {
     if (lane.waiting.length > 0) this.#lookUp(lane);
     else this.#lanes.delete(lane.key);
   }
-}
-
-/** FNV-1a over the UTF-16 units: spreads the lanes, nothing else depends on it. */
-function shardOf(key: string, shards: number): number {
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < key.length; i++) hash = Math.imul(hash ^ key.charCodeAt(i), 0x01000193);
-  return (hash >>> 0) % shards;
 }

@@ -18,9 +18,9 @@ import { Provisioner } from './provisioner.ts';
 import { follow, type GroupedRequest, groupRequest } from './unit.ts';
 
 export const FUSION_DEFAULTS: FusionSettings = {
-  shards: 8,
-  shardFlightsMax: 8,
+  flightsMax: 64,
   bundlePartitionsMax: 16,
+  holdMs: 3,
   segmentBytesMax: 64 * 1024 * 1024,
   // Bounds the arrays of one statement and the frames that a pop has to decode to deliver one. A request with more than
   // this for one partition still is one segment: it is stored whole or not at all.
@@ -88,7 +88,14 @@ export class PushPath {
       log,
     });
     const settings = { ...FUSION_DEFAULTS, ...deps.fusion };
-    this.#fusion = new Fusion({ flusher: this.#flusher, provisioner, memo, dedup, settings });
+    this.#fusion = new Fusion({
+      flusher: this.#flusher,
+      provisioner,
+      memo,
+      dedup,
+      clock: deps.clock,
+      settings,
+    });
   }
 
   /**
