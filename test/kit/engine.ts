@@ -24,7 +24,7 @@ export const ENGINE_DEFAULTS: EngineSettings = {
   pop: {},
   parking: PARKING_DEFAULTS,
   reseed: { reseedMs: 30_000, fullMs: 300_000, windowMs: 120_000, idleSweepMs: 300_000 },
-  ack: { registry: true, registryBytesMax: 16 * 1024 * 1024, fusion: true, fusionShards: 8 },
+  ack: { registry: true, registryBytesMax: 16 * 1024 * 1024, fusion: true, fusionShards: 8, fusionHoldMs: 3 },
   retention: {},
   retainedBytesMs: 600_000,
   safetyWalkMs: 86_400_000,

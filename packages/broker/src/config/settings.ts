@@ -457,14 +457,13 @@ export const SETTINGS = {
       derived: 'QUEEN_V2_FUSION_SHARDS',
       min: 1,
       max: 256,
-      about: 'shards of ack fusion',
+      about: 'commits of acks at a time',
     }),
     fusionHoldMs: integer('QUEEN_ACK_FUSION_HOLD_MS', {
       default: 3,
       min: 0,
       max: 1000,
-      later: true,
-      about: 'how long an ack waits for company while its shard is busy',
+      about: 'how long an ack waits for company while others are being committed',
     }),
   },
 

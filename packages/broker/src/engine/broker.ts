@@ -10,7 +10,7 @@ import { randomUUID } from 'node:crypto';
 import type { SealingKey } from '../log/envelope.ts';
 import { Database, type DatabaseOptions, type Queryable, statement } from '../store/database.ts';
 import type { StoreLog } from '../store/log.ts';
-import { AckPath } from './ack/path.ts';
+import { AckPath, type AckSettings } from './ack/path.ts';
 import { AckRegistry } from './ack/registry.ts';
 import { Admission, type AdmissionSettings } from './admission/admission.ts';
 import { PendingBytes } from './admission/pending_bytes.ts';
@@ -54,7 +54,7 @@ export interface EngineSettings {
   pop: Partial<PopSettings>;
   parking: ParkingSettings;
   reseed: ReseedSettings;
-  ack: { registry: boolean; registryBytesMax: number; fusion: boolean; fusionShards: number };
+  ack: { registry: boolean; registryBytesMax: number } & Omit<AckSettings, 'tenancy'>;
   retention: Partial<RetentionSettings>;
   retainedBytesMs: number;
   safetyWalkMs: number;

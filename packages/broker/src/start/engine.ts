@@ -60,6 +60,7 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
       registryBytesMax: ack.registryMb * 1024 * 1024,
       fusion: ack.fusion,
       fusionShards: ack.fusionShards,
+      fusionHoldMs: ack.fusionHoldMs,
     },
     retention: {
       intervalMs: background.retentionMs,

@@ -78,10 +78,10 @@ export interface LogAckRow {
 }
 
 /**
- * When a group is left as it is and answers `unresolved`: never, when the sidecar cannot tell one of its items and its
- * lease is live, or when not every item is effective.
+ * When a group is left as it is and answers `unresolved`: never, or when the sidecar cannot tell one of its items and its
+ * lease is live.
  */
-export const CAUTION = { none: 0, defer: 1, strict: 2 } as const;
+export const CAUTION = { none: 0, defer: 1 } as const;
 
 /** Decides acks in one statement. Works inside a transaction too: no business outcome raises. */
 export async function logAck(
@@ -100,6 +100,55 @@ export async function logAck(
   const row = rows[0];
   invariant(row !== undefined, 'ack_result', { groups: groups.length });
   return ackGroupRows(row, groups);
+}
+
+/** A leased batch that is completed as a whole by its holder. */
+export interface Completion {
+  partitionId: number;
+  group: string;
+  worker: string;
+  /** The lowest message of the batch: the cursor must still be below it. */
+  first: number;
+  /** The end of the batch. */
+  last: number;
+}
+
+export interface Settled {
+  /** The cursor before. */
+  before: number;
+  /** Messages are left above the batch. */
+  backlog: boolean;
+}
+
+const COMPLETE = statement(
+  'log_ack_whole',
+  'SELECT settled, befores, backlogs FROM queen.log_ack_whole($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])',
+);
+
+/**
+ * Completes batches in one statement, each answered in order; null: the row is not as described, and unchanged. No two may
+ * name the same consumer row.
+ */
+export async function completeBatches(
+  db: Queryable,
+  completions: readonly Completion[],
+): Promise<(Settled | null)[]> {
+  const [row] = await db.query<{ settled: number[] | null; befores: number[]; backlogs: boolean[] }>(
+    COMPLETE,
+    [
+      int8Array(completions.map(({ partitionId }) => partitionId)),
+      textArray(completions.map(({ group }) => group)),
+      textArray(completions.map(({ worker }) => worker)),
+      int8Array(completions.map(({ first }) => first)),
+      int8Array(completions.map(({ last }) => last)),
+    ],
+  );
+  invariant(row !== undefined, 'ack_result', { completions: completions.length });
+  const answers = new Array<Settled | null>(completions.length).fill(null);
+  row.settled?.forEach((n, i) => {
+    answers[n - 1] = { before: row.befores[i]!, backlog: row.backlogs[i]! };
+  });
+  return answers;
 }
 
 /** The arguments of the procedure that say what the items of the groups are. */

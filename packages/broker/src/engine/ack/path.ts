@@ -8,12 +8,12 @@
  */
 import { buggify } from '../../observability/buggify.ts';
 import {
-  type AckGroupArgs,
   type AckGroupRow,
-  CAUTION,
+  type Completion,
+  completeBatches,
   leaseExtend,
-  logAck,
   OUTCOME,
+  type Settled,
 } from '../../store/ack.ts';
 import type { Queryable } from '../../store/database.ts';
 import type { Clock } from '../clock.ts';
@@ -21,7 +21,7 @@ import { fromStore } from '../errors.ts';
 import type { AckRequest, AckVerdict, ExtendResult } from '../types.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { type Decision, decide, handOff } from './decide.ts';
-import { AckFusion, type Completion, completionArgs } from './fusion.ts';
+import { AckFusion } from './fusion.ts';
 import { type AckGroup, groupItems, storableText } from './groups.ts';
 import { type AckRegistry, namesWholeBatch, type RegistryEntry } from './registry.ts';
 import { type Run, UnreadableSegment } from './segments.ts';
@@ -30,7 +30,10 @@ import { ACK_ERROR, failed, failureText, groupVerdicts, type HandOff } from './v
 export interface AckSettings {
   /** Whole-batch completions of several requests in one commit. */
   fusion: boolean;
+  /** Such commits at a time. */
   fusionShards: number;
+  /** How long such a completion waits for company while another commit is under way, ms. */
+  fusionHoldMs: number;
   /** Several tenants: an unknown partition looks like a foreign one. */
   tenancy: boolean;
 }
@@ -88,8 +91,10 @@ export class AckPath {
   constructor(deps: AckDeps) {
     this.#deps = deps;
     this.#run = (work) => deps.admission.run('ack', () => work(deps.db));
-    const { fusion, fusionShards: shards } = deps.settings;
-    this.#fusion = fusion ? new AckFusion({ shards, flush: (groups) => this.#flush(groups) }) : null;
+    const { fusion, fusionShards: flightsMax, fusionHoldMs: holdMs } = deps.settings;
+    this.#fusion = fusion
+      ? new AckFusion(deps.clock, { flightsMax, holdMs }, (completions) => this.#flush(completions))
+      : null;
   }
 
   /** One verdict an item, in order. Never rejects for what the database does. */
@@ -174,39 +179,37 @@ export class AckPath {
 
   async #positional(group: AckGroup, entry: RegistryEntry, verdicts: AckVerdict[]): Promise<void> {
     const completion: Completion = {
-      tenant: group.tenant,
       partitionId: group.partitionId,
       group: group.group,
       worker: group.lease,
       first: entry.batchEnd - entry.transactionIds.length + 1,
-      position: entry.batchEnd,
+      last: entry.batchEnd,
     };
-    let row: AckGroupRow;
+    let settled: Settled | null;
     try {
-      row = await this.#complete(completion);
+      settled = await this.#complete(completion);
     } catch (error) {
       this.#fail([group], error, verdicts);
       return;
     }
-    if (row.outcome !== OUTCOME.decided) {
+    if (settled === null) {
       this.#counters.positionsRejected++;
       await this.#decide([group], verdicts);
       return;
     }
-    const offsets = group.items.map(() => entry.batchEnd);
-    this.#settle({ group, row: { ...row, offsets, below: offsets.map(() => false) } }, null, verdicts);
+    this.#settle({ group, row: completedRow(group, completion, settled) }, null, verdicts);
   }
 
-  async #complete(completion: Completion): Promise<AckGroupRow> {
+  async #complete(completion: Completion): Promise<Settled | null> {
     if (this.#fusion !== null) return this.#fusion.submit(completion);
-    const [row] = await this.#flush([completionArgs(completion)]);
-    return row!;
+    const [settled] = await this.#flush([completion]);
+    return settled!;
   }
 
-  async #flush(groups: AckGroupArgs[]): Promise<AckGroupRow[]> {
-    const rows = await this.#run((db) => logAck(db, groups, CAUTION.strict));
+  async #flush(completions: readonly Completion[]): Promise<(Settled | null)[]> {
+    const settled = await this.#run((db) => completeBatches(db, completions));
     buggify('ack.decided');
-    return rows;
+    return settled;
   }
 
   async #decide(groups: readonly AckGroup[], verdicts: AckVerdict[]): Promise<void> {
@@ -298,4 +301,21 @@ export class AckPath {
       throw fromStore(error);
     }
   }
+}
+
+/** What the decision procedure would have answered. */
+function completedRow(group: AckGroup, { last, worker }: Completion, settled: Settled): AckGroupRow {
+  return {
+    outcome: OUTCOME.decided,
+    before: settled.before,
+    after: last,
+    batchEnd: last,
+    holder: worker,
+    signal: null,
+    released: true,
+    backlog: settled.backlog,
+    conflated: null,
+    offsets: group.items.map(() => last),
+    below: group.items.map(() => false),
+  };
 }

@@ -11,17 +11,15 @@
  * Only ready lanes go into bundles, so a lane that has to be created, or whose window has to be fetched, holds up no other.
  * They are looked at once a turn of the event loop, after everything that the turn read from the sockets has joined.
  *
- * A bundle leaves at once when none is under way, when it is full, or when its first lane has waited for {@link
- * FusionSettings.holdMs}; else it leaves when another one lands. A commit costs the same for one lane as for sixteen:
- * with 16 clients, each pushing 100 messages at a time, a transaction for each push that finds a free connection took
- * 0.96 ms of PostgreSQL's CPU a push, bundles of those that arrived during a flight 0.32 to 0.44 ms. The hold is for a
- * database that is slow rather than busy, where flights side by side are what brings throughput. There are no shards:
- * in one thread they would do nothing but split bundles.
+ * When a bundle leaves is decided in ../departures.ts. With 16 clients, each pushing 100 messages at a time, a
+ * transaction for every push that finds a free connection took 0.96 ms of PostgreSQL's CPU a push, bundles of those
+ * that arrived during a flight 0.34 ms. There are no shards: in one thread they would do nothing but split bundles.
  *
  * Lanes live only while they have something to do.
  */
 import type { Place } from '../../store/push.ts';
-import type { Clock, Timer } from '../clock.ts';
+import type { Clock } from '../clock.ts';
+import { type DepartureSettings, Departures, type Waiting } from '../departures.ts';
 import { fromStore } from '../errors.ts';
 import { Draft } from './draft.ts';
 import type { Dedup, Flusher } from './flusher.ts';
@@ -29,12 +27,8 @@ import type { PartitionMemo } from './partition_memo.ts';
 import type { Provisioner } from './provisioner.ts';
 import type { Unit } from './unit.ts';
 
-export interface FusionSettings {
-  /** Bundles at a time. */
-  flightsMax: number;
+export interface FusionSettings extends DepartureSettings {
   bundlePartitionsMax: number;
-  /** How long a lane waits for company while a bundle is under way, ms. */
-  holdMs: number;
   /**
    * Raw bytes after which a segment takes no further unit, and a bundle no further segment. One unit alone may exceed it.
    */
@@ -68,15 +62,19 @@ export class Fusion {
   readonly #lanes = new Map<string, Lane>();
   /** In the order in which they became ready. */
   readonly #ready: Lane[] = [];
-  #flights = 0;
+  readonly #departures: Departures;
   /** Flights that wait for their slot, each good for one bundle. */
   #boarding = 0;
-  #scheduled = false;
-  /** Runs while lanes are held. */
-  #hold: Timer | null = null;
 
   constructor(deps: FusionDeps) {
     this.#deps = deps;
+    const { clock, settings } = deps;
+    this.#departures = new Departures(
+      clock,
+      settings,
+      () => this.#unclaimed(),
+      () => this.#fly(),
+    );
   }
 
   /** Takes a unit; its `settle` is called when its results are final. */
@@ -93,7 +91,7 @@ export class Fusion {
   }
 
   stats(): { lanes: number; ready: number; flights: number } {
-    return { lanes: this.#lanes.size, ready: this.#ready.length, flights: this.#flights };
+    return { lanes: this.#lanes.size, ready: this.#ready.length, flights: this.#departures.flights };
   }
 
   #lookUp(lane: Lane): void {
@@ -120,7 +118,7 @@ export class Fusion {
     const ready = () => {
       lane.readyAt = this.#deps.clock.now();
       this.#ready.push(lane);
-      this.#schedule();
+      this.#departures.schedule();
     };
     if (place.windowSeconds === 0) ready();
     // A cache that fails cannot vouch, which is always right.
@@ -128,45 +126,15 @@ export class Fusion {
       this.#deps.dedup.prepare(place.partitionId, place.windowSeconds, place.lastOffset).then(ready, ready);
   }
 
-  #schedule(): void {
-    if (this.#scheduled) return;
-    this.#scheduled = true;
-    setImmediate(() => {
-      this.#scheduled = false;
-      this.#dispatch();
-    });
-  }
-
-  #dispatch(): void {
-    const { flightsMax, bundlePartitionsMax } = this.#deps.settings;
-    while (this.#flights < flightsMax) {
-      const first = this.#ready[this.#boarding * bundlePartitionsMax];
-      if (first === undefined) return;
-      if (this.#flights > 0 && !this.#full() && this.#isHeld(first)) return;
-      this.#depart();
-    }
-  }
-
-  /** Whether what is not boarding yet fills a bundle. */
-  #full(): boolean {
+  /** The ready lanes for which no flight waits already. */
+  #unclaimed(): Waiting | null {
     const { bundlePartitionsMax } = this.#deps.settings;
-    return this.#ready.length >= (this.#boarding + 1) * bundlePartitionsMax;
+    const first = this.#ready[this.#boarding * bundlePartitionsMax];
+    if (first === undefined) return null;
+    return { since: first.readyAt, full: this.#ready.length >= (this.#boarding + 1) * bundlePartitionsMax };
   }
 
-  /** Whether this lane goes on waiting for company; if so, for no longer than the hold. */
-  #isHeld(lane: Lane): boolean {
-    const { clock, settings } = this.#deps;
-    const left = lane.readyAt + settings.holdMs - clock.now();
-    if (left <= 0) return false;
-    this.#hold ??= clock.after(Math.ceil(left), () => {
-      this.#hold = null;
-      this.#dispatch();
-    });
-    return true;
-  }
-
-  #depart(): void {
-    this.#flights++;
+  async #fly(): Promise<void> {
     this.#boarding++;
     let boarded = false;
     const take = () => {
@@ -174,13 +142,8 @@ export class Fusion {
       this.#boarding--;
       return this.#take();
     };
-    void this.#deps.flusher
-      .fly(take, (draft) => this.#landed(this.#lanes.get(draft.key)!))
-      .then(() => {
-        if (!boarded) this.#boarding--;
-        this.#flights--;
-        this.#schedule();
-      });
+    await this.#deps.flusher.fly(take, (draft) => this.#landed(this.#lanes.get(draft.key)!));
+    if (!boarded) this.#boarding--;
   }
 
   /** A bundle of what is ready now. */
@@ -200,7 +163,7 @@ export class Fusion {
     }
     this.#ready.splice(0, taken);
     // What did not fit goes with another flight.
-    if (this.#ready.length > 0) this.#schedule();
+    if (this.#ready.length > 0) this.#departures.schedule();
     return drafts;
   }
 

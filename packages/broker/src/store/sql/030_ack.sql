@@ -107,6 +107,42 @@ BEGIN
   RETURN found_;
 END $$;
 
+-- The one decision that most acks are, without the procedure around it: the holder of a live lease completes its batch
+-- from the first message to the last. A row that is not exactly so stays as it is and is not in `settled`: its ack is for
+-- queen.log_ack to judge. A third of what that costs for the same ack.
+--
+-- Rows are locked in the common order, (partition, group), and judged under the lock; the time is read there too. A conflated
+-- batch is left to log_ack, which says how many messages it skipped.
+--   settled   positions (one-based) in the arguments; befores: the cursor before; backlogs: messages are left above
+CREATE OR REPLACE FUNCTION queen.log_ack_whole(
+  p_partitions bigint[], p_groups text[], p_workers text[], p_firsts bigint[], p_lasts bigint[],
+  OUT settled int[], OUT befores bigint[], OUT backlogs boolean[]
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+  WITH held AS MATERIALIZED (
+    SELECT w.n, w.worker, w.first_, w.last_, k.*
+      FROM (SELECT * FROM unnest(p_partitions, p_groups, p_workers, p_firsts, p_lasts)
+                     WITH ORDINALITY AS u (part, grp, worker, first_, last_, n)
+             ORDER BY u.part, u.grp) w
+     CROSS JOIN LATERAL (SELECT c.partition_id, c.consumer_group, c.committed FROM queen.log_consumers c
+                          WHERE c.partition_id = w.part AND c.consumer_group = w.grp FOR UPDATE) k
+  ), done AS (
+    UPDATE queen.log_consumers k
+       SET committed = h.last_, total_consumed = k.total_consumed + h.last_ - k.committed, batch_retry_count = 0,
+           attempt_offset = NULL, attempt_count = 0, batch_end = NULL, worker_id = NULL,
+           lease_expires_at = NULL, lease_acquired_at = NULL
+      FROM held h
+     WHERE k.partition_id = h.partition_id AND k.consumer_group = h.consumer_group
+       AND k.worker_id = h.worker AND k.batch_end = h.last_ AND k.lease_expires_at > queen.clock()
+       AND NOT k.lease_conflated AND h.first_ > k.committed AND h.first_ >= coalesce(k.attempt_offset, h.first_)
+    RETURNING h.n, h.committed AS before, h.last_, k.partition_id
+  )
+  SELECT array_agg(d.n::int), array_agg(d.before), array_agg(p.last_offset > d.last_) INTO settled, befores, backlogs
+    FROM done d JOIN queen.log_partitions p ON p.id = d.partition_id;
+END $$;
+
 -- Decides acks. A group here is one (partition, consumer group, lease): no two may name the same consumer row.
 --
 -- One element a group, in any order:
@@ -122,7 +158,6 @@ END $$;
 -- p_caution  0: items that are not effective hold nobody up
 --            1: a group under a live lease with an item that the sidecar cannot tell answers 7 and changes nothing. The
 --               caller looks into the leased segments and asks again by offset
---            2: a group answers 7 unless every item is effective
 --
 -- Out, one element a group:
 --   outcomes      0 decided
@@ -352,10 +387,6 @@ BEGIN
           CONTINUE;
         END IF;
       END IF;
-    END IF;
-    IF p_caution = 2 AND -1 = ANY (item_offsets[a:b]) THEN
-      outcomes[g] := 7;
-      CONTINUE;
     END IF;
 
     -- s: the lowest message with a signal, rank: the strongest signal on it, p: how far completions reach below it.
