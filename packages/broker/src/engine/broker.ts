@@ -324,6 +324,7 @@ async function assemble(
     switches,
     quotas,
     retention,
+    garbage,
     sealing,
 
     async start(): Promise<void> {
