@@ -10,7 +10,7 @@ import { assertHistory } from './checker.ts';
 import { History } from './history.ts';
 import { Load } from './load.ts';
 import { OwnServer } from './outages.ts';
-import { drained, readEverything } from './reading.ts';
+import { drained, readEverything, spoolsEmpty } from './reading.ts';
 import { seeded } from './seed.ts';
 import { SupervisedBroker } from './supervisor.ts';
 
@@ -71,6 +71,7 @@ export async function shootBackends(
 
   await load.stopProducers();
   const db = await Database.open(server.options);
+  await spoolsEmpty([broker.url], 30_000);
   await drained(db, QUEUES, GROUPS, 30_000);
   await load.stopConsumers();
   history.reading(await readEverything(broker.url, db, QUEUES));
@@ -81,19 +82,19 @@ export async function shootBackends(
   assert.equal(broker.starts, 1);
 }
 
-/** How long after the database's return the next push was acknowledged, ms. */
+/** How long after the database's return the next push was stored, ms. */
 async function outage(server: OwnServer, load: Load, history: History, awayMs: number): Promise<number> {
   history.nemesis('the database goes away');
   await server.stop();
   await sleep(awayMs);
-  const before = load.acknowledged;
+  const before = load.stored;
   await server.resume();
   history.nemesis('the database is back');
   const since = performance.now();
-  while (load.acknowledged === before) {
+  while (load.stored === before) {
     if (performance.now() - since > 60_000)
       throw new Error('no push for a minute after the database is back');
     await sleep(10);
   }
-  return load.lastAcknowledgedAt - since;
+  return load.lastStoredAt - since;
 }

@@ -11,7 +11,7 @@ import { freshDatabase } from '../kit/postgres.ts';
 import { assertHistory } from './checker.ts';
 import { History } from './history.ts';
 import { Load } from './load.ts';
-import { drained, readEverything } from './reading.ts';
+import { drained, readEverything, spoolsEmpty } from './reading.ts';
 import { seeded } from './seed.ts';
 import { SupervisedBroker } from './supervisor.ts';
 
@@ -51,7 +51,7 @@ test('three brokers, one of them killed or stopped again and again', { timeout: 
 
   const nemesis = chance.fork('nemesis');
   for (let end = 0; end < ENDS; end++) {
-    const before = load.acknowledged;
+    const before = load.stored;
     const pause = sleep(nemesis.integer(500, 2_500));
     await stored(load, before);
     await pause;
@@ -63,6 +63,10 @@ test('three brokers, one of them killed or stopped again and again', { timeout: 
   await Promise.all(brokers.map((broker) => broker.settled()));
   await load.stopProducers();
   const db = await database.open({ poolSize: 2 });
+  await spoolsEmpty(
+    brokers.map(({ url }) => url),
+    30_000,
+  );
   await drained(db, QUEUES, GROUPS, 30_000);
   await load.stopConsumers();
   history.reading(await readEverything(brokers[0]!.url, db, QUEUES));
@@ -78,7 +82,7 @@ test('three brokers, one of them killed or stopped again and again', { timeout: 
 /** Settles when something was stored since. */
 async function stored(load: Load, since: number): Promise<void> {
   const deadline = performance.now() + 60_000;
-  while (load.acknowledged === since) {
+  while (load.stored === since) {
     if (performance.now() > deadline) throw new Error('no push succeeded within 60 s');
     await sleep(20);
   }

@@ -3,6 +3,10 @@
  *
  * The argument for the order: an append happens between the first byte of its request and the last byte of its
  * answer. So when one push was answered before another began, the first has the lower offset, whoever sent them.
+ *
+ * What was answered `buffered` is appended later, by the broker that answered. It comes before what that broker was sent
+ * afterwards; other brokers know nothing of it, so what they were sent may come first, the same message included: then
+ * that one is stored, under the id of that push.
  */
 import type { Delivered, PushedItem, PushOutcome, Reading } from './history.ts';
 import { laneOf, type PushOperation } from './operations.ts';
@@ -97,7 +101,8 @@ function checkMessage(
   if (queued.length > 1) fault(`${key} was answered queued by pushes ${queued.map((a) => a.push.op)}`);
   for (const { push, result } of answered) {
     const { status, id, offset } = result!;
-    if (id !== stored.id)
+    const elsewhere = status === 'buffered' && attempts.some((a) => a.push !== push && a.mayHaveStored);
+    if (id !== stored.id && !elsewhere)
       fault(`${key}: push ${push.op} answered ${status} with id ${id}, stored is ${stored.id}`);
     if (offset !== null && offset !== stored.offset) {
       fault(`${key}: push ${push.op} answered ${status} at ${offset}, stored at ${stored.offset}`);
@@ -117,21 +122,25 @@ function checkOrder(
   attempts: ReadonlyMap<string, Attempt[]>,
   fault: Fault,
 ): void {
-  let answeredAt = Number.POSITIVE_INFINITY;
-  let behind: Stored | null = null;
+  // The earliest answer among what lies behind: of all brokers, and of what each has buffered.
+  const behind = new Map<string | null, { at: number; message: Stored }>();
   for (const message of [...messages].reverse()) {
     const list = attempts.get(`${lane}#${message.txn}`) ?? [];
     const sentAt = Math.min(...list.map(({ push }) => push.from));
-    if (behind !== null && answeredAt < sentAt) {
+    const vias = new Set(list.map(({ push }) => push.via));
+    for (const via of [null, ...(vias.size === 1 ? vias : [])]) {
+      const late = behind.get(via);
+      if (late === undefined || late.at >= sentAt) continue;
       fault(
-        `${lane}: ${behind.txn} was answered before ${message.txn} was sent, but has offset ${behind.offset} behind ${message.offset}`,
+        `${lane}: ${late.message.txn} was answered before ${message.txn} was sent, but has offset ${late.message.offset} behind ${message.offset}`,
       );
     }
-    const answers = list.filter(({ result }) => result !== null && ACKNOWLEDGED.has(result.status));
-    const answered = Math.min(...answers.map(({ push }) => push.to));
-    if (answered < answeredAt) {
-      answeredAt = answered;
-      behind = message;
+    for (const { push, result } of list) {
+      if (result === null || !ACKNOWLEDGED.has(result.status)) continue;
+      const via = result.status === 'buffered' ? push.via : null;
+      if (push.to < (behind.get(via)?.at ?? Number.POSITIVE_INFINITY)) {
+        behind.set(via, { at: push.to, message });
+      }
     }
   }
 }

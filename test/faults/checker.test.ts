@@ -40,6 +40,13 @@ class Script {
     return this.op('p1', from, to, { f: 'push', items }, { f: 'push', results });
   }
 
+  /** Pushes `t<n>` to a broker that keeps it on its disk, under the id `id-<n>` unless given. */
+  pushBuffered(from: number, to: number, via: string, n: number, id: string = `id-${n}`): this {
+    const items = [{ ...LANE, txn: `t${n}`, payload: `{"n":${n}}` }];
+    const results = [{ status: 'buffered', id, offset: null, error: null }];
+    return this.op('p1', from, to, { f: 'push', items, via }, { f: 'push', results });
+  }
+
   pushLost(from: number, to: number | null, numbers: number[], fail?: string): this {
     const items = numbers.map((n) => ({ ...LANE, txn: `t${n}`, payload: `{"n":${n}}` }));
     return this.op('p1', from, to, { f: 'push', items }, fail);
@@ -153,6 +160,15 @@ test('what only looks wrong passes', () => {
     .pop(50, 60, 'L2', [1])
     .ack(70, 80, 'L2', [1]);
   assert.equal(found(dead.read([0, 1], 1)), '');
+  // Another broker does not know what this one has on its disk: it may store later messages first, and the same one.
+  const apart = new Script()
+    .pushBuffered(0, 5, 'left', 1)
+    .push(10, 15, [0])
+    .pushBuffered(20, 25, 'left', 2, 'another id')
+    .push(30, 35, [2])
+    .pop(50, 60, 'L1', [0, 1, 2])
+    .ack(70, 80, 'L1', [0, 1, 2]);
+  assert.equal(found(apart.read([0, 1, 2], 2)), '');
   // Commits at delivery.
   const auto = new Script().push(0, 5, [0, 1]).pop(10, 20, '', [0]).pop(30, 40, '', [1]);
   assert.equal(found(auto.read([0, 1], 1)), '');
@@ -230,6 +246,21 @@ suite('damage to what was stored', () => {
       'two requests out of their order',
       () => new Script().push(0, 5, [1]).push(10, 15, [0]).read([0, 1], -1),
       /t1 was answered before t0 was sent, but has offset 1 behind 0/,
+    ],
+    [
+      'a message that overtook one on the disk of its broker',
+      () => new Script().pushBuffered(0, 5, 'left', 1).pushBuffered(10, 15, 'left', 0).read([0, 1], -1),
+      /t1 was answered before t0 was sent, but has offset 1 behind 0/,
+    ],
+    [
+      'a message that was on a disk, and is gone',
+      () => new Script().push(0, 5, [0]).pushBuffered(10, 15, 'left', 1).read([0], -1),
+      /t1 is lost: push 2 answered buffered/,
+    ],
+    [
+      'a message from a disk under an id that nobody was told',
+      () => new Script().pushBuffered(0, 5, 'left', 0, 'another id').read([0], -1),
+      /t0: push 1 answered buffered with id another id, stored is id-0/,
     ],
   ];
   for (const [name, events, pattern] of damages) test(name, () => assert.match(found(events()), pattern));

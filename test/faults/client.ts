@@ -46,12 +46,12 @@ export class FaultClient {
   }
 
   /** Every item's outcome. */
-  async push(items: readonly PushedItem[]): Promise<PushOutcome[]> {
+  async push(items: readonly PushedItem[], via: string = this.#address()): Promise<PushOutcome[]> {
     const list = items.map(
       ({ queue, partition, txn, payload }) =>
         `{"queue":${JSON.stringify(queue)},"partition":${JSON.stringify(partition)},"transactionId":${JSON.stringify(txn)},"payload":${payload}}`,
     );
-    const answer = await this.#call('POST', '/api/v1/push', `{"items":[${list.join(',')}]}`);
+    const answer = await this.#call('POST', '/api/v1/push', `{"items":[${list.join(',')}]}`, via);
     expect(answer, 201);
     const results = JSON.parse(answer.body) as WirePushed[];
     return results.map(({ status, message_id: id, offset, error }) => ({
@@ -125,9 +125,14 @@ export class FaultClient {
     return this.#call('GET', path, null);
   }
 
-  #call(method: string, path: string, body: string | null): Promise<HttpAnswer> {
+  #call(
+    method: string,
+    path: string,
+    body: string | null,
+    via: string = this.#address(),
+  ): Promise<HttpAnswer> {
     return new Promise((resolve, reject) => {
-      const url = new URL(path, this.#address());
+      const url = new URL(path, via);
       const headers: Record<string, string | number> =
         body === null
           ? {}

@@ -17,7 +17,7 @@ import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { assertHistory } from './checker.ts';
 import { History } from './history.ts';
 import { Load } from './load.ts';
-import { drained, readEverything } from './reading.ts';
+import { drained, readEverything, spoolsEmpty } from './reading.ts';
 import { type Chance, seeded } from './seed.ts';
 import { SupervisedBroker } from './supervisor.ts';
 
@@ -56,20 +56,21 @@ test('twenty times kill -9 of the broker, and of its database', { timeout: 290_0
   let killedAndStored = 0;
   for (const victim of schedule(chance.fork('nemesis'))) {
     // Most kills wait until the one before has healed, so that there is load to meet; some hit the recovery.
-    const before = load.acknowledged;
+    const before = load.stored;
     if (chance.chance(0.7)) await healed(load, before);
     await sleep(chance.integer(0, 400));
     history.nemesis(`kill -9 ${victim} after ${load.acknowledged} messages`);
-    if (load.acknowledged > before) killedAndStored++;
+    if (load.stored > before) killedAndStored++;
     await kill(victim, broker, dataDir);
   }
   assert.ok(killedAndStored > KILLS / 2, `only ${killedAndStored} kills met a broker at work`);
 
   await broker.settled();
-  const healthyFrom = load.acknowledged;
+  const healthyFrom = load.stored;
   await healed(load, healthyFrom);
   await load.stopProducers();
   const db = await directConnection(dataDir, t);
+  await spoolsEmpty([broker.url], 30_000);
   await drained(db, QUEUES, GROUPS, DRAIN_MS);
   await load.stopConsumers();
   history.reading(await readEverything(broker.url, db, QUEUES));
@@ -116,7 +117,7 @@ function killHard(pid: number): void {
 /** Settles when something was stored since. */
 async function healed(load: Load, since: number): Promise<void> {
   const deadline = performance.now() + DRAIN_MS;
-  while (load.acknowledged === since) {
+  while (load.stored === since) {
     if (performance.now() > deadline) throw new Error(`no push succeeded within ${DRAIN_MS} ms`);
     await sleep(20);
   }

@@ -1,5 +1,5 @@
 /**
- * The disk of the database fills up under load, stays full for a while, and is freed. Pushes are refused, nothing is
+ * The disk of the database, and of the spool, fills up under load, stays full for a while, and is freed. Pushes are refused, nothing is
  * half written, and when there is room again all goes on by itself, also when the database had to start anew.
  *
  * The disk is a small file system in memory, which only root can mount.
@@ -19,7 +19,7 @@ import { until } from '../start/talk.ts';
 import { assertHistory } from './checker.ts';
 import { History } from './history.ts';
 import { Load } from './load.ts';
-import { drained, readEverything } from './reading.ts';
+import { drained, readEverything, spoolsEmpty } from './reading.ts';
 import { seeded } from './seed.ts';
 import { SupervisedBroker } from './supervisor.ts';
 
@@ -60,7 +60,7 @@ test('the disk is full, and is freed', { timeout: 200_000 }, async (t) => {
   if (typeof disk !== 'string') return t.skip(disk.reason);
   const chance = seeded(t);
   const dataDir = join(disk, 'data');
-  const broker = await SupervisedBroker.start({ name: 'full', dataDir }, t);
+  const broker = await SupervisedBroker.start({ name: 'full', dataDir, spoolDir: join(disk, 'buffers') }, t);
   const history = new History('full', t);
   history.keep(broker.name, () => broker.logs());
   const load = new Load({
@@ -89,17 +89,18 @@ test('the disk is full, and is freed', { timeout: 200_000 }, async (t) => {
     // The second time there is no room for the database's own log either, without which it cannot run.
     if (round === 2) await exhaustLog(dataDir);
     await sleep(FULL_MS);
-    const before = load.acknowledged;
+    const before = load.stored;
     rmSync(ballast);
     history.nemesis('there is room again');
     const freed = performance.now();
-    await until('pushes are stored again', async () => load.acknowledged > before, 60_000);
-    t.diagnostic(`round ${round}: back after ${Math.round(load.lastAcknowledgedAt - freed)} ms`);
+    await until('pushes are stored again', async () => load.stored > before, 60_000);
+    t.diagnostic(`round ${round}: back after ${Math.round(load.lastStoredAt - freed)} ms`);
   }
 
   await load.stopProducers();
   const db = await directConnection(dataDir);
   atEnd(t, () => db.close());
+  await spoolsEmpty([broker.url], 30_000);
   await drained(db, QUEUES, GROUPS, 60_000);
   await load.stopConsumers();
   history.reading(await readEverything(broker.url, db, QUEUES));

@@ -14,7 +14,7 @@ import { assertHistory } from './checker.ts';
 import { History } from './history.ts';
 import { Load } from './load.ts';
 import { OwnServer } from './outages.ts';
-import { drained, readEverything } from './reading.ts';
+import { drained, readEverything, spoolsEmpty } from './reading.ts';
 import { type Chance, seeded } from './seed.ts';
 import { SupervisedBroker } from './supervisor.ts';
 
@@ -142,6 +142,10 @@ export async function everythingAtOnce(
   await load.stopProducers();
   const db = await Database.open(server.options);
   atEnd(t, () => db.close());
+  await spoolsEmpty(
+    brokers.map(({ url }) => url),
+    30_000,
+  );
   await drained(db, QUEUES, GROUPS, DRAIN_MS);
   await load.stopConsumers();
   history.reading(await readEverything(brokers[0]!.url, db, QUEUES));

@@ -50,7 +50,8 @@ export interface AckOutcome {
 }
 
 export type Invocation =
-  | { f: 'push'; items: PushedItem[] }
+  /** `via`: the broker that was asked, by its address; where it is not said there is one. */
+  | { f: 'push'; items: PushedItem[]; via?: string }
   | { f: 'pop'; group: string; leaseMs: number; autoAck: boolean }
   | { f: 'ack'; group: string; lease: string; items: AckedItem[] }
   | { f: 'extend'; lease: string; seconds: number };

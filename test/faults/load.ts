@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { FaultClient, type Held } from './client.ts';
-import type { AckedItem, History, PushedItem } from './history.ts';
+import type { AckedItem, History, PushedItem, PushOutcome } from './history.ts';
 import type { Chance } from './seed.ts';
 
 export interface LoadOptions {
@@ -35,10 +35,12 @@ const POP_WAIT_MS = 1_000;
 const OLD_KEPT = 50;
 
 export class Load {
-  /** Messages that a producer knows to be stored. */
+  /** Messages that a producer need not send again. */
   acknowledged = 0;
-  /** When the last push was acknowledged, on performance.now(). */
-  lastAcknowledgedAt = 0;
+  /** Those that a producer knows to be in the log. */
+  stored = 0;
+  /** When the last push was stored, on performance.now(). */
+  lastStoredAt = 0;
   readonly #options: LoadOptions;
   readonly #clients: FaultClient[] = [];
   readonly #producing: Promise<void>[] = [];
@@ -100,17 +102,26 @@ export class Load {
         if (old.length > OLD_KEPT) old.shift();
       }
       while (!this.#abandoned) {
-        const outcome = await history.record(name, { f: 'push', items }, async () => ({
+        const via = this.#options.address(name);
+        const outcome = await history.record(name, { f: 'push', items, via }, async () => ({
           f: 'push' as const,
-          results: await client.push(items),
+          results: await client.push(items, via),
         }));
-        if (!('failed' in outcome) && outcome.results.every(({ status }) => status !== 'failed')) break;
+        if (!('failed' in outcome) && outcome.results.every(({ status }) => status !== 'failed')) {
+          this.#count(outcome.results);
+          break;
+        }
         await sleep(RETRY_PAUSE_MS);
       }
-      this.acknowledged += items.length;
-      this.lastAcknowledgedAt = performance.now();
       await sleep(chance.integer(...pauseMs));
     }
+  }
+
+  #count(results: readonly PushOutcome[]): void {
+    this.acknowledged += results.length;
+    if (results.some(({ status }) => status === 'buffered')) return;
+    this.stored += results.length;
+    this.lastStoredAt = performance.now();
   }
 
   #items(name: string, from: number, chance: Chance): PushedItem[] {

@@ -20,6 +20,7 @@ interface Span {
 
 export type PushOperation = Span & {
   items: PushedItem[];
+  via: string;
   results: PushOutcome[] | null;
   certainlyNot: boolean;
 };
@@ -81,7 +82,8 @@ function add(out: Operations, event: HistoryEvent & { type: 'invoke' }, end: His
       if (results !== null && results.length !== event.items.length) {
         out.faults.push(`push ${op}: ${results.length} answers to ${event.items.length} items`);
       }
-      out.pushes.push({ ...span, items: event.items, results, certainlyNot });
+      const { items, via = '' } = event;
+      out.pushes.push({ ...span, items, via, results, certainlyNot });
       break;
     }
     case 'pop': {

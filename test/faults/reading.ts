@@ -48,6 +48,24 @@ export async function drained(
   }
 }
 
+/** Settles when no broker has anything on its disk any more: from then on the log holds everything. */
+export async function spoolsEmpty(urls: readonly string[], withinMs: number): Promise<void> {
+  const deadline = performance.now() + withinMs;
+  for (const url of urls) {
+    for (;;) {
+      const answer = await fetch(`${url}/api/v1/status/buffers`).catch(() => null);
+      const state =
+        answer?.ok === true ? ((await answer.json()) as { pending: number; failed: number }) : null;
+      if (state !== null && state.failed > 0) throw new Error(`${url} put ${state.failed} messages aside`);
+      if (state?.pending === 0) break;
+      if (performance.now() > deadline) {
+        throw new Error(`${url} still has ${state?.pending ?? 'nobody knows how many'} messages on disk`);
+      }
+      await sleep(50);
+    }
+  }
+}
+
 async function laggards(
   db: Database,
   queues: readonly string[],

@@ -4,8 +4,9 @@
  * it had taken it has answered.
  */
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import pg from 'pg';
@@ -161,7 +162,9 @@ test('the bundled database stops cleanly, and starts without a recovery', async 
 
 test('the database is away: what waits for it is told so, and the end does not wait for it', async (t) => {
   const server = await OwnServer.start(t);
-  const broker = await startBroker({ database: { url: server.url }, env }, t);
+  const spoolDir = mkdtempSync(join(tmpdir(), `queen-test-${process.pid}-`));
+  atEnd(t, () => rmSync(spoolDir, { recursive: true, force: true }));
+  const broker = await startBroker({ database: { url: server.url }, env, spoolDir }, t);
   const client = new Client(broker.url);
   await client.push([{ queue: 'q', transactionId: 'a', payload: 1 }]);
   await server.stop();
@@ -173,10 +176,10 @@ test('the database is away: what waits for it is told so, and the end does not w
   });
   await endsInTime(broker, () => broker.stop());
   const [answer] = await pushed;
-  assert.equal(answer!.status, 'failed');
+  assert.equal(answer!.status, 'buffered');
   assert.ok([204, 500].includes((await poll).status));
   await server.resume();
-  const next = new Client((await startBroker({ database: { url: server.url }, env }, t)).url);
+  const next = new Client((await startBroker({ database: { url: server.url }, env, spoolDir }, t)).url);
   const [again] = await next.push([{ queue: 'q', transactionId: 'b', payload: 1 }]);
-  assert.equal(again!.status, 'queued');
+  assert.deepEqual([again!.status, again!.message_id], ['duplicate', answer!.message_id]);
 });

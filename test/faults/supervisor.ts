@@ -1,4 +1,5 @@
 /** A broker that is started again whenever it ends, on the same port, as systemd or an orchestrator would do it. */
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +27,10 @@ export class SupervisedBroker {
   #up: Promise<void> = Promise.resolve();
 
   static async start(options: SupervisedOptions, t: Cleanup): Promise<SupervisedBroker> {
-    const broker = new SupervisedBroker(options, await freePort());
+    const own = mkdtempSync(join(tmpdir(), `queen-test-${process.pid}-`));
+    atEnd(t, () => rmSync(own, { recursive: true, force: true }));
+    // One for all its lives: it finds there what it kept in an earlier one.
+    const broker = new SupervisedBroker({ spoolDir: own, ...options }, await freePort());
     atEnd(t, async () => {
       await broker.halt();
       if (options.dataDir !== undefined) await killLeftOvers(join(options.dataDir, CLUSTER));

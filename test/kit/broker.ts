@@ -16,6 +16,8 @@ export interface BrokerOptions {
   /** Default without `database`: a temporary directory that goes away with the test. */
   dataDir?: string;
   env?: Record<string, string>;
+  /** What its database cannot take lies here. Default: in `dataDir`, or a directory that goes away with the test. */
+  spoolDir?: string;
   /** Runs it under another account; only root can. */
   uid?: number;
   gid?: number;
@@ -68,6 +70,10 @@ export function spawnBroker(options: BrokerOptions = {}, t?: Cleanup): BrokerPro
       ? mkdtempSync(join(tmpdir(), `queen-test-${process.pid}-`))
       : null;
   const dataDir = options.dataDir ?? temporary;
+  // Never the one that brokers of a machine share.
+  const spoolDir = options.spoolDir ?? options.env?.FILE_BUFFER_DIR ?? null;
+  const spool =
+    dataDir === null && spoolDir === null ? mkdtempSync(join(tmpdir(), `queen-test-${process.pid}-`)) : null;
   const child = spawn(join(root, 'node_modules/.bin/node'), [join(root, 'packages/broker/src/main.mjs')], {
     cwd: options.cwd ?? root,
     env: {
@@ -76,6 +82,7 @@ export function spawnBroker(options: BrokerOptions = {}, t?: Cleanup): BrokerPro
       PORT: '0',
       ...(options.database === undefined ? {} : { DATABASE_URL: options.database.url }),
       ...(dataDir === null ? {} : { QUEEN_DATA_DIR: dataDir }),
+      FILE_BUFFER_DIR: spoolDir ?? spool ?? join(dataDir!, 'buffers'),
       ...options.env,
     },
     ...(options.uid === undefined ? {} : { uid: options.uid, gid: options.gid ?? options.uid }),
@@ -98,7 +105,9 @@ export function spawnBroker(options: BrokerOptions = {}, t?: Cleanup): BrokerPro
     atEnd(t, async () => {
       if (child.exitCode === null && child.signalCode === null) await kill();
       if (dataDir !== null) await killLeftOvers(join(dataDir, CLUSTER));
-      if (temporary !== null) rmSync(temporary, { recursive: true, force: true });
+      for (const directory of [temporary, spool]) {
+        if (directory !== null) rmSync(directory, { recursive: true, force: true });
+      }
     });
   }
   return {

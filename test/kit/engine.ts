@@ -41,6 +41,7 @@ export const ENGINE_DEFAULTS: EngineSettings = {
     expiry: { everyMs: 1000, batchRows: 1000 },
     usageMs: 300_000,
   },
+  spool: null,
   tenancy: false,
   sealingKey: null,
 };

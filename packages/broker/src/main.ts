@@ -41,7 +41,7 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
   const broker = await createBroker({ database: database.options, settings, serverId, log });
   stop.add('engine', () => broker.stop());
   registerEngine(metrics, broker);
-  await broker.start();
+  await broker.start(stop.asked);
   stop.throwIfAsked();
 
   const traffic = new Traffic();

@@ -239,30 +239,33 @@ export const SETTINGS = {
   spool: {
     directory: text('FILE_BUFFER_DIR', {
       default: null,
-      derived: '/var/lib/queen/buffers, else <QUEEN_DATA_DIR>/buffers',
-      later: true,
-      about: 'pushes that the database could not take',
+      derived: '/var/lib/queen/buffers, else <QUEEN_DATA_DIR>/buffers, else a temporary one',
+      about:
+        'pushes that the database could not take, until it can; brokers of one machine share it, and take over what one of them left behind',
     }),
     flushMs: integer('FILE_BUFFER_FLUSH_MS', {
       default: 100,
       min: 1,
       max: 60_000,
-      later: true,
-      about: 'drain period',
+      about: 'period in which it is tried to store them',
     }),
     maxBatch: integer('FILE_BUFFER_MAX_BATCH', {
       default: 100,
       min: 1,
       max: 10_000,
-      later: true,
-      about: 'messages a transaction while draining',
+      about: 'messages a transaction while they are stored',
     }),
     eventsPerFile: integer('FILE_BUFFER_EVENTS_PER_FILE', {
       default: 10_000,
       min: 1,
       max: 1_000_000,
-      later: true,
       about: 'messages a file',
+    }),
+    maxMb: integer('FILE_BUFFER_MAX_MB', {
+      default: 10_240,
+      min: 1,
+      max: 16_777_216,
+      about: 'a push that would make it larger is answered `failed`',
     }),
   },
 

@@ -10,6 +10,8 @@ import { randomUUID } from 'node:crypto';
 import type { SealingKey } from '../log/envelope.ts';
 import { Database, type DatabaseOptions, type Queryable, statement } from '../store/database.ts';
 import type { StoreLog } from '../store/log.ts';
+import { choosePlace } from '../store/spool/place.ts';
+import { databaseId } from '../store/system.ts';
 import { AckPath, type AckSettings } from './ack/path.ts';
 import { AckRegistry } from './ack/registry.ts';
 import { Admission, type AdmissionSettings } from './admission/admission.ts';
@@ -37,6 +39,8 @@ import { RetainedBytes } from './retention/retained_bytes.ts';
 import { RetentionLoop, type RetentionSettings } from './retention/retention_loop.ts';
 import { WatermarkWalk } from './retention/watermark_walk.ts';
 import { refuseSealedQueues, Sealing } from './sealing.ts';
+import { Restore } from './spool/restore.ts';
+import { Spool, type SpoolDeps, type SpoolSettings } from './spool/spool.ts';
 import { Switches } from './system/switches.ts';
 import { System } from './system/system.ts';
 import { Traces } from './traces/traces.ts';
@@ -68,6 +72,8 @@ export interface EngineSettings {
     expiry: ExpirySettings;
     usageMs: number;
   };
+  /** Null: what the database does not take is refused. */
+  spool: SpoolSettings | null;
   /** Several tenants share the database. */
   tenancy: boolean;
   /** Null: no queue can be encrypted here. */
@@ -87,6 +93,8 @@ export interface EngineOptions {
 
 /** How long a request that finds too many pending bytes is held before it is refused. */
 const PENDING_HOLD_MS = 1_000;
+/** What an earlier process left in the spool is stored for so long before the first client is heard. */
+const RECOVERY_MS = 3_600_000;
 const PING = statement('ping', 'SELECT 1 AS one');
 
 export type Broker = Awaited<ReturnType<typeof createBroker>>;
@@ -101,6 +109,22 @@ export async function createBroker(options: EngineOptions) {
   } catch (error) {
     await db.close();
     throw error;
+  }
+}
+
+/** Null: there is to be none, or none can be had. Then a broker is still worth having. */
+async function openSpool(
+  db: Database,
+  settings: SpoolSettings | null,
+  deps: Omit<SpoolDeps, 'place' | 'databaseId' | 'settings'>,
+): Promise<Spool | null> {
+  const place = settings === null ? null : choosePlace(settings.directories, deps.log);
+  if (settings === null || place === null) return null;
+  try {
+    return await Spool.open({ ...deps, place, databaseId: await databaseId(db), settings });
+  } catch (err) {
+    deps.log.error({ err, ...place }, 'no spool: pushes that the database does not take are refused');
+    return null;
   }
 }
 
@@ -161,6 +185,16 @@ async function assemble(
   });
   const registry = new AckRegistry({ clock, bytesMax: settings.ack.registryBytesMax });
   const sealing = new Sealing(settings.sealingKey, log, clock);
+  const spool = await openSpool(db, settings.spool, {
+    store: (units) => restore.store(units),
+    paused: () => switches.now('maintenance_mode'),
+    seal: sealing.seal,
+    clock,
+    log,
+  });
+  switches.onChange((now, before) => {
+    if (before.maintenance_mode && !now.maintenance_mode) spool?.resumed();
+  });
   const pushPath = new PushPath({
     db,
     admission,
@@ -171,6 +205,19 @@ async function assemble(
     zstdLevel: settings.zstdLevel,
     fusion: settings.fusion,
     seal: sealing.seal,
+    detour: spool,
+    log,
+  });
+  const restore = new Restore({
+    db,
+    admission,
+    dedup,
+    memo: pushPath.memo,
+    provisioner: pushPath.provisioner,
+    announcer: wake,
+    zstdLevel: settings.zstdLevel,
+    seal: sealing.seal,
+    unseal: sealing.openOurs,
     log,
   });
   const popPath: PopPath = new PopPath({
@@ -264,7 +311,7 @@ async function assemble(
     log,
     safeFloorMs: settings.fetchSafeFloorMs,
   });
-  const system = new System({ switches, spool: null, wake, quotas });
+  const system = new System({ switches, spool, wake, quotas });
   const traces = new Traces({ db, admission, tenancy: settings.tenancy, worker: serverId });
   const retention = new RetentionLoop(background, settings.retention);
   const loops = [
@@ -322,13 +369,17 @@ async function assemble(
     kvPath,
     kvExpiry,
     switches,
+    spool,
     quotas,
     retention,
     garbage,
     sealing,
 
-    async start(): Promise<void> {
+    /** @param asked settles when somebody wants the start to end */
+    async start(asked: Promise<unknown> | null = null): Promise<void> {
       await Promise.all([wake.start(), switches.refresh()]);
+      await spool?.recover(RECOVERY_MS, asked);
+      spool?.start();
       reseed.start();
       for (const loop of loops) loop.start();
     },
@@ -336,6 +387,7 @@ async function assemble(
     async stop(): Promise<void> {
       await popPath.stop();
       await Promise.all([pushPath.drain(), ackPath.drain(), transactionPath.drain()]);
+      await spool?.stop();
       reseed.stop();
       await Promise.all(loops.map((loop) => loop.stop()));
       await wake.stop();

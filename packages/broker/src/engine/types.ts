@@ -55,6 +55,8 @@ export interface PushResult {
   /** Null where it is not known. For a duplicate the original's offset. */
   offset: number | null;
   error: string | null;
+  /** A failed item that was meant for the disk, which did not take it. */
+  unkept?: true;
 }
 
 // ---- pop --------------------------------------------------------------------------------------------

@@ -17,7 +17,11 @@ export type FaultPoint =
   /** Everything of a transaction is written, nothing committed. */
   | 'transaction.written'
   /** A transaction is committed; nobody has been told. */
-  | 'transaction.committed';
+  | 'transaction.committed'
+  /** Messages are on this broker's disk; nobody has been told. */
+  | 'spool.kept'
+  /** Messages of the spool are in the log, or the database said why not; the disk does not know yet. */
+  | 'spool.stored';
 
 export type FaultHook = (point: FaultPoint) => void;
 

@@ -55,6 +55,20 @@ export const FAMILIES = {
   queen_pop_redelivered_messages_total: counter('Messages delivered with an attempt above 1'),
   queen_pop_repeated_offset_total: counter('Batches delivered ten times or more without being settled'),
   queen_corrupt_segments_total: counter('Stored segments that could not be decoded'),
+  queen_file_buffer_pending: gauge('Messages on the disk of this broker that wait for the database'),
+  queen_file_buffer_failed: gauge(
+    'Messages on the disk of this broker that cannot be stored and were put aside',
+  ),
+  queen_file_buffer_db_healthy: gauge('1 while the database takes what this broker gives it'),
+  queen_file_buffer_bytes: gauge(
+    'Bytes of the messages on the disk of this broker that wait for the database',
+  ),
+  queen_file_buffer_kept_total: counter(
+    'Messages kept on disk: the database did not take them, or they came behind such ones or in maintenance mode',
+    'reason',
+  ),
+  queen_file_buffer_drained_total: counter('Messages taken off the disk, by what became of them', 'outcome'),
+  queen_file_buffer_refused_total: counter('Messages that the disk did not take either'),
   queen_maintenance_mode_enabled: gauge('1 while pushes are paused and go to the spool'),
   queen_pop_maintenance_mode_enabled: gauge('1 while every pop is answered as if there were nothing'),
   queen_sealed_payloads_unopened_total: counter(

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import type { PoolPlan } from '../config/pool.ts';
 import type { Config } from '../config.ts';
 import type { Broker, EngineSettings } from '../engine/broker.ts';
@@ -6,10 +7,11 @@ import type { Metrics } from '../observability/metrics.ts';
 
 /** Bundles of pushes at a time for each of QUEEN_V2_FUSION_SHARDS. */
 const FLIGHTS_A_SHARD = 8;
+const SPOOL_DIRECTORY = '/var/lib/queen/buffers';
 
 /** The settings of the engine, as the environment and the database's limits have them. */
 export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
-  const { admission, push, pop, hotlist, ack, background, kv, security } = config;
+  const { admission, push, spool, pop, hotlist, ack, background, kv, security } = config;
   return {
     admission: {
       min: plan.min,
@@ -86,6 +88,16 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
       expiry: { everyMs: kv.expireEveryMs, batchRows: kv.expireBatch },
       usageMs: kv.usageEveryMs,
     },
+    spool: {
+      directories:
+        spool.directory === null
+          ? [SPOOL_DIRECTORY, join(config.postgres.dataDirectory, 'buffers')]
+          : [spool.directory],
+      flushMs: spool.flushMs,
+      batchEvents: spool.maxBatch,
+      eventsPerFile: spool.eventsPerFile,
+      bytesMax: spool.maxMb * 1024 * 1024,
+    },
     tenancy: security.tenancyHeader,
     sealingKey: security.encryptionKey === null ? null : parseSealingKey(security.encryptionKey),
   };
@@ -128,6 +140,25 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
     queen_corrupt_segments_total: () => counters.corruptSegments,
     queen_maintenance_mode_enabled: () => (broker.system.knownSwitches().maintenance_mode ? 1 : 0),
     queen_pop_maintenance_mode_enabled: () => (broker.system.knownSwitches().pop_maintenance_mode ? 1 : 0),
+    queen_file_buffer_pending: () => broker.system.spool().pending,
+    queen_file_buffer_failed: () => broker.system.spool().failed,
+    queen_file_buffer_db_healthy: () => (broker.system.spool().healthy ? 1 : 0),
+    queen_file_buffer_bytes: () => broker.system.spool().bytes,
+    queen_file_buffer_kept_total: () => {
+      const { kept = 0, failovers = 0 } = broker.spool?.counters ?? {};
+      return [
+        { labels: { reason: 'outage' }, value: failovers },
+        { labels: { reason: 'behind' }, value: kept - failovers },
+      ];
+    },
+    queen_file_buffer_drained_total: () => {
+      const { stored = 0, duplicates = 0, putAside = 0 } = broker.spool?.counters ?? {};
+      return Object.entries({ stored, duplicate: duplicates, failed: putAside }).map(([outcome, value]) => ({
+        labels: { outcome },
+        value,
+      }));
+    },
+    queen_file_buffer_refused_total: () => broker.spool?.counters.refused ?? 0,
     queen_sealed_payloads_unopened_total: () => broker.sealing.unopened,
     queen_transactions_total: () => [
       { labels: { outcome: 'committed' }, value: broker.transactionPath.counters.committed },

@@ -4,6 +4,8 @@ import type { GroupsFace } from '../../src/engine/groups/face.ts';
 import type { KvAnswer, KvListing, KvListRequest, KvRequest } from '../../src/engine/kv/operations.ts';
 import type { MessagesFace, RecordsFace } from '../../src/engine/reads/face.ts';
 import type { SystemFace } from '../../src/engine/system/face.ts';
+import { SWITCHES } from '../../src/engine/system/switches.ts';
+import { NO_SPOOL } from '../../src/engine/system/system.ts';
 import type { TracesFace } from '../../src/engine/traces/face.ts';
 import type { TransactionAnswer, TransactionRequest } from '../../src/engine/transaction/types.ts';
 import {
@@ -172,7 +174,11 @@ export class FakeBroker implements BrokerFace {
   messages: MessagesFace = without('messages');
   records: RecordsFace = without('records');
   traces: TracesFace = without('traces');
-  system: SystemFace = without('system');
+  system: SystemFace = {
+    ...without<SystemFace>('system'),
+    knownSwitches: () => ({ ...SWITCHES }),
+    spool: () => NO_SPOOL,
+  };
   healthy(): Promise<boolean> {
     return this.onHealthy();
   }

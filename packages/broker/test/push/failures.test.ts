@@ -1,11 +1,13 @@
 /** What goes wrong on the way, what is answered, and that the lane goes on afterwards. */
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { assertLogInvariants } from '../../../../test/kit/invariants.ts';
 import { startProxy } from '../../../../test/kit/proxy.ts';
 import { PendingBytes } from '../../src/engine/admission/pending_bytes.ts';
 import { systemClock } from '../../src/engine/clock.ts';
-import type { FailedFrames } from '../../src/engine/push/failure.ts';
+import { EngineError } from '../../src/engine/errors.ts';
+import type { Detour, Detoured } from '../../src/engine/push/detour.ts';
 import { openPayload, parseSealingKey, sealPayload } from '../../src/log/envelope.ts';
 import { unpackSegment } from '../../src/log/segment.ts';
 import { StoreError } from '../../src/store/errors.ts';
@@ -85,8 +87,10 @@ test('encryption that somebody switches on is followed at once, whatever is reme
   const rig = await Rig.open(t);
   const key = parseSealingKey('5a'.repeat(32))!;
   const keyed = rig.path({ seal: (payload) => sealPayload(key, payload) });
-  const spilled: FailedFrames[] = [];
-  const keyless = rig.path({ spill: async (frames) => void spilled.push(frames) });
+  const spilled: Detoured[] = [];
+  const keyless = rig.path({
+    detour: { way: () => 'log', keep: async (messages) => void spilled.push(messages) },
+  });
   const stored = async () => {
     const rows = await sql<{ blob: Buffer; count: number }>(
       rig.db,
@@ -282,7 +286,8 @@ test('whatever breaks, the lane goes on', async (t) => {
 
 test('what the database does not take can be kept elsewhere, and then nothing overtakes it', async (t) => {
   const rig = await Rig.open(t);
-  const kept: FailedFrames[] = [];
+  const kept: Detoured[] = [];
+  let way: ReturnType<Detour['way']> = 'log';
   const { opened, open } = gate();
   let broken = true;
   const db = hooked(rig.db, {
@@ -292,10 +297,15 @@ test('what the database does not take can be kept elsewhere, and then nothing ov
   });
   const path = rig.path({
     db,
-    spill: async (failed) => {
-      kept.push(failed);
-      await opened;
-      if (failed.frames[0]!.transactionId === 'full') throw new Error('disk full');
+    detour: {
+      way: () => way,
+      keep: async (messages, failed) => {
+        kept.push(messages);
+        assert.equal(failed, way === 'log');
+        await opened;
+        if (messages.frames[0]!.transactionId === 'full')
+          throw new EngineError('unavailable', 'spool_full', 'full');
+      },
     },
   });
   const first = pushIds(path, ['a', 'b', 'a']);
@@ -311,11 +321,38 @@ test('what the database does not take can be kept elsewhere, and then nothing ov
     ['a', 'b'],
   );
   assert.equal(kept[0]!.queue, QUEUE);
-  assert.equal(kept[0]!.error.kind, 'unavailable');
   assert.deepEqual(statuses(await second), ['queued']);
   broken = true;
   const [full] = await pushIds(path, ['full']);
-  assert.equal(full!.status, 'failed');
+  assert.deepEqual([full!.status, full!.unkept], ['failed', undefined]);
+  assert.match(full!.error!, /^unavailable: no database connection/);
+
+  // Nobody tries while pushes are paused; a lane that has to wait for what lies on disk waits.
+  way = 'spool';
+  assert.deepEqual(statuses(await pushIds(path, ['d', 'e'])), ['buffered', 'buffered']);
+  const [lost] = await pushIds(path, ['full']);
+  assert.deepEqual([lost!.status, lost!.unkept], ['failed', true]);
+  assert.match(lost!.error!, /^unavailable: full/);
+  broken = false;
+  const cleared = gate();
+  way = cleared.opened.then(() => 'log' as const);
+  const waiting = pushIds(path, ['f']);
+  const behind = pushIds(path, ['g']);
+  await sleep(20);
+  assert.equal(path.stats().flights, 0);
+  cleared.open();
+  assert.deepEqual(
+    [...(await waiting), ...(await behind)].map(({ status, offset }) => [status, offset]),
+    [
+      ['queued', 1],
+      ['queued', 2],
+    ],
+  );
+  assert.deepEqual(
+    kept.map(({ frames }) => frames.map((frame) => frame.transactionId)),
+    [['a', 'b'], ['full'], ['d', 'e'], ['full']],
+  );
+  assert.equal(path.stats().buffered, 4);
 });
 
 test('a queue that encrypts takes nothing from a broker without a key', async (t) => {

@@ -18,6 +18,8 @@ import { type Follower, follow, type Unit } from './unit.ts';
 
 /** Encrypts a payload for storage; null: this broker has no key. */
 export type Seal = ((payload: Buffer) => Buffer) | null;
+/** What is inside an envelope of this broker's key; null: it is none. */
+export type Unseal = (payload: Buffer) => Buffer | null;
 
 const index = new HashIndex();
 
@@ -52,8 +54,17 @@ export class Draft {
     }
   }
 
+  get lane(): Pick<Unit, 'tenant' | 'queue' | 'partition' | 'key'> {
+    return this.units[0]!;
+  }
+
   get key(): string {
     return this.units[0]!.key;
+  }
+
+  /** Every payload is sealed already: it comes from the spool. */
+  get sealed(): boolean {
+    return this.#frames.every((frame) => frame.encrypted);
   }
 
   get count(): number {
@@ -69,10 +80,17 @@ export class Draft {
   }
 
   /** The segment as its queue wants it now. Packing may throw: then nothing of the draft can be stored. */
-  build(verifiedUpto: (hashes: Buffer) => number, level: number, seal: Seal): Append | Promise<Append> {
+  build(
+    verifiedUpto: (hashes: Buffer) => number,
+    level: number,
+    seal: Seal,
+    unseal: Unseal = () => null,
+  ): Append | Promise<Append> {
     const { partitionId, windowSeconds, encrypts } = this.place!;
     if (windowSeconds > 0 && !this.#distinct) this.#dropEqual();
-    const frames = encrypts ? this.#frames.map((frame) => sealed(frame, seal!)) : this.#frames;
+    const frames = this.#frames.every((frame) => frame.encrypted === encrypts)
+      ? this.#frames
+      : this.#frames.map((frame) => dressed(frame, encrypts, seal, unseal));
     const append = {
       partitionId,
       count: frames.length,
@@ -137,13 +155,17 @@ export class Draft {
     if (this.count === 0) this.#end();
   }
 
-  /** Nothing of what is left will be stored. */
-  failed(error: EngineError): void {
+  /**
+   * Nothing of what is left will be stored.
+   * @param unkept it was for the disk, which did not take it
+   */
+  failed(error: EngineError, unkept: boolean = false): void {
     if (this.#ended) return;
     const text = failureText(error);
     for (const result of this.#results) {
       result.status = 'failed';
       result.error = text;
+      if (unkept) result.unkept = true;
     }
     this.#end();
   }
@@ -190,6 +212,10 @@ export class Draft {
   }
 }
 
-function sealed(frame: Frame, seal: NonNullable<Seal>): Frame {
-  return { ...frame, encrypted: true, payload: seal(frame.payload) };
+/** As the queue wants it. What no key of ours opens stays sealed, and says so: another broker may have the key. */
+function dressed(frame: Frame, encrypts: boolean, seal: Seal, unseal: Unseal): Frame {
+  if (frame.encrypted === encrypts) return frame;
+  if (encrypts) return { ...frame, encrypted: true, payload: seal!(frame.payload) };
+  const payload = unseal(frame.payload);
+  return payload === null ? frame : { ...frame, encrypted: false, payload };
 }

@@ -19,8 +19,7 @@ import { type Append, type AppendVerdict, append, type Duplicate, VERDICT } from
 import { EngineError, fromStore } from '../errors.ts';
 import { sealMissing } from '../sealing.ts';
 import type { Announcement, Announcer } from '../wake/announcer.ts';
-import type { Draft, Seal } from './draft.ts';
-import type { Spill } from './failure.ts';
+import type { Draft, Seal, Unseal } from './draft.ts';
 import { originalIds, type Run } from './originals.ts';
 import type { PartitionMemo } from './partition_memo.ts';
 import type { Provisioner } from './provisioner.ts';
@@ -47,7 +46,9 @@ export interface FlusherDeps {
   announcer: Announcer;
   zstdLevel: number;
   seal: Seal;
-  spill: Spill | null;
+  unseal: Unseal;
+  /** What cannot be appended goes there, and lands when that is settled. */
+  failures: { settle(draft: Draft, error: EngineError): Promise<void> };
   log: PushLog;
 }
 
@@ -62,9 +63,6 @@ export interface FlushCounters {
   repacks: number;
   missing: number;
   windowChanges: number;
-  failedUnavailable: number;
-  failedInDoubt: number;
-  failedRefused: number;
 }
 
 /** A partition that vanishes again as soon as it is created is not waited for. */
@@ -81,9 +79,6 @@ export class Flusher {
     repacks: 0,
     missing: 0,
     windowChanges: 0,
-    failedUnavailable: 0,
-    failedInDoubt: 0,
-    failedRefused: 0,
   };
   readonly #deps: FlusherDeps;
   readonly #run: Run;
@@ -119,29 +114,6 @@ export class Flusher {
     } finally {
       for (const draft of [...flying]) land(draft);
     }
-  }
-
-  /** The draft cannot be appended: keeps it elsewhere, or says so. Never rejects. */
-  async fail(draft: Draft, error: EngineError): Promise<void> {
-    const { spill, log } = this.#deps;
-    const { tenant, queue, partition } = draft.units[0]!;
-    if (error.kind === 'in_doubt') this.counters.failedInDoubt += draft.count;
-    else if (error.kind === 'refused') this.counters.failedRefused += draft.count;
-    else this.counters.failedUnavailable += draft.count;
-    // Kept in the clear it would be what its queue must never hold, on a disk instead of in a table.
-    if (spill !== null && error.code !== 'encryption_required') {
-      try {
-        await spill({ tenant, queue, partition, frames: draft.frames, error });
-        draft.buffered();
-        return;
-      } catch (spillError) {
-        log.error({ err: spillError, queue, partition }, 'a push could not be kept on disk either');
-      }
-    }
-    if (error.code !== 'encryption_required') {
-      log.warn({ err: error.cause ?? error, queue, partition, frames: draft.count }, 'a push failed');
-    }
-    draft.failed(error);
   }
 
   /** One statement for all of them. Never rejects. */
@@ -180,10 +152,10 @@ export class Flusher {
   }
 
   #build(draft: Draft): Append | Promise<Append> {
-    const { dedup, zstdLevel, seal } = this.#deps;
+    const { dedup, zstdLevel, seal, unseal } = this.#deps;
     const { partitionId, windowSeconds, encrypts } = draft.place!;
-    if (encrypts && seal === null) throw sealMissing();
-    return draft.build((hashes) => dedup.vouch(partitionId, windowSeconds, hashes), zstdLevel, seal);
+    if (encrypts && seal === null && !draft.sealed) throw sealMissing();
+    return draft.build((hashes) => dedup.vouch(partitionId, windowSeconds, hashes), zstdLevel, seal, unseal);
   }
 
   /** Settles what is final and gives back the drafts that have to be appended again. */
@@ -197,7 +169,7 @@ export class Flusher {
         continue;
       }
       const { draft, verdict } = outcome;
-      const { tenant, queue } = draft.units[0]!;
+      const { tenant, queue } = draft.lane;
       const { partitionId } = draft.place!;
       if (verdict.queue.windowSeconds > 0) {
         this.#deps.dedup.committed(partitionId, verdict.base, draft.hashes, verdict.createdAtMicros);
@@ -237,7 +209,7 @@ export class Flusher {
       }
       return draft.count > 0;
     } catch (error) {
-      await this.fail(draft, fromStore(error));
+      await this.#deps.failures.settle(draft, fromStore(error));
       return false;
     }
   }
@@ -260,7 +232,7 @@ export class Flusher {
   }
 
   async #provisionAgain(draft: Draft): Promise<void> {
-    const { tenant, queue, partition } = draft.units[0]!;
+    const { tenant, queue, partition } = draft.lane;
     this.counters.missing++;
     this.#deps.memo.drop(draft.key);
     this.#deps.dedup.forget(draft.place!.partitionId);

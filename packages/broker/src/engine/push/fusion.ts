@@ -15,13 +15,18 @@
  * transaction for every push that finds a free connection took 0.96 ms of PostgreSQL's CPU a push, bundles of those
  * that arrived during a flight 0.34 ms. There are no shards: in one thread they would do nothing but split bundles.
  *
+ * Before all that a lane asks for its way. While messages of it lie on this broker's disk, or pushes are paused, what comes
+ * goes there too: it must not overtake them.
+ *
  * Lanes live only while they have something to do.
  */
 import type { Place } from '../../store/push.ts';
 import type { Clock } from '../clock.ts';
 import { type DepartureSettings, Departures, type Waiting } from '../departures.ts';
 import { fromStore } from '../errors.ts';
+import type { Detour } from './detour.ts';
 import { Draft } from './draft.ts';
+import type { Failures } from './failure.ts';
 import type { Dedup, Flusher } from './flusher.ts';
 import type { PartitionMemo } from './partition_memo.ts';
 import type { Provisioner } from './provisioner.ts';
@@ -50,6 +55,8 @@ interface Lane {
 
 export interface FusionDeps {
   flusher: Flusher;
+  failures: Failures;
+  detour: Detour | null;
   provisioner: Provisioner;
   memo: PartitionMemo;
   dedup: Dedup;
@@ -87,11 +94,26 @@ export class Fusion {
     const { tenant, queue, partition, key } = unit;
     const created: Lane = { tenant, queue, partition, key, waiting: [unit], place: null, readyAt: 0 };
     this.#lanes.set(key, created);
-    this.#lookUp(created);
+    this.#next(created);
   }
 
   stats(): { lanes: number; ready: number; flights: number } {
     return { lanes: this.#lanes.size, ready: this.#ready.length, flights: this.#departures.flights };
+  }
+
+  /** Never called while something of the lane is under way. */
+  #next(lane: Lane): void {
+    const way = this.#deps.detour?.way(lane.key) ?? 'log';
+    if (way === 'log') this.#lookUp(lane);
+    else if (way === 'spool') void this.#divert(lane);
+    else void way.then((found) => (found === 'log' ? this.#lookUp(lane) : this.#divert(lane)));
+  }
+
+  async #divert(lane: Lane): Promise<void> {
+    const { memo, failures, settings } = this.#deps;
+    const units = this.#takeUnits(lane, settings.segmentBytesMax);
+    await failures.divert(new Draft(units, memo.get(lane.key)));
+    this.#landed(lane);
   }
 
   #lookUp(lane: Lane): void {
@@ -107,7 +129,7 @@ export class Fusion {
       },
       async (error: unknown) => {
         const draft = new Draft(this.#takeUnits(lane), null);
-        await this.#deps.flusher.fail(draft, fromStore(error));
+        await this.#deps.failures.settle(draft, fromStore(error));
         this.#landed(lane);
       },
     );
@@ -185,7 +207,7 @@ export class Fusion {
   }
 
   #landed(lane: Lane): void {
-    if (lane.waiting.length > 0) this.#lookUp(lane);
+    if (lane.waiting.length > 0) this.#next(lane);
     else this.#lanes.delete(lane.key);
   }
 }

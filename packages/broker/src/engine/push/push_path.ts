@@ -9,8 +9,9 @@ import type { Clock } from '../clock.ts';
 import { EngineError } from '../errors.ts';
 import type { PushRequest, PushResult } from '../types.ts';
 import type { Announcer } from '../wake/announcer.ts';
+import type { Detour } from './detour.ts';
 import type { Seal } from './draft.ts';
-import type { Spill } from './failure.ts';
+import { type FailureCounters, Failures } from './failure.ts';
 import { type Dedup, type FlushCounters, Flusher, type PushLog } from './flusher.ts';
 import { Fusion, type FusionSettings } from './fusion.ts';
 import { PartitionMemo } from './partition_memo.ts';
@@ -42,11 +43,11 @@ export interface PushDeps {
   /** Null: no key, pushes to a queue that encrypts are refused. */
   seal?: Seal;
   /** Null: what the database does not take is answered `failed`. */
-  spill?: Spill | null;
+  detour?: Detour | null;
   log: PushLog;
 }
 
-export interface PushStats extends FlushCounters {
+export interface PushStats extends FlushCounters, FailureCounters {
   requests: number;
   messages: number;
   active: number;
@@ -62,6 +63,7 @@ export class PushPath {
   readonly memo: PartitionMemo;
   readonly provisioner: Provisioner;
   readonly #flusher: Flusher;
+  readonly #failures: Failures;
   readonly #fusion: Fusion;
   readonly #active = new Set<Promise<unknown>>();
   #requests = 0;
@@ -75,6 +77,9 @@ export class PushPath {
     const provisioner = new Provisioner((work) => admission.run('push', () => work(db)));
     this.memo = memo;
     this.provisioner = provisioner;
+    const detour = deps.detour ?? null;
+    const failures = new Failures({ detour, canSeal: (deps.seal ?? null) !== null, log });
+    this.#failures = failures;
     this.#flusher = new Flusher({
       db,
       admission,
@@ -84,12 +89,16 @@ export class PushPath {
       announcer,
       zstdLevel,
       seal: deps.seal ?? null,
-      spill: deps.spill ?? null,
+      // Nothing that comes from a client is sealed.
+      unseal: () => null,
+      failures,
       log,
     });
     const settings = { ...FUSION_DEFAULTS, ...deps.fusion };
     this.#fusion = new Fusion({
       flusher: this.#flusher,
+      failures,
+      detour,
       provisioner,
       memo,
       dedup,
@@ -124,6 +133,7 @@ export class PushPath {
   stats(): PushStats {
     return {
       ...this.#flusher.counters,
+      ...this.#failures.counters,
       ...this.#fusion.stats(),
       requests: this.#requests,
       messages: this.#messages,

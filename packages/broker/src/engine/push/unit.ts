@@ -63,6 +63,11 @@ class Group {
   }
 }
 
+/** One lane for each partition, whether it exists or not. */
+export function laneKey(tenant: string, queue: string, partition: string): string {
+  return `${tenant}${SEPARATOR}${queue}${SEPARATOR}${partition}`;
+}
+
 /** Validates the whole request before any of it is taken. Throws the EngineError `bad_request` naming the field. */
 export function groupRequest(request: PushRequest, nowMs: number): GroupedRequest {
   const { tenant, items, producerSub } = request;

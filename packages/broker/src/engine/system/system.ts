@@ -11,7 +11,8 @@ export interface SystemDeps {
   quotas: Pick<Quotas, 'stats'>;
 }
 
-const NO_SPOOL: SpoolState = {
+/** Of a broker that has none. */
+export const NO_SPOOL: SpoolState = {
   directory: null,
   lasting: false,
   pending: 0,

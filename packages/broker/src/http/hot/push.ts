@@ -37,10 +37,15 @@ export async function push(
     const { tenant, sub } = identity;
     const results = items.length === 0 ? [] : await context.broker.push({ tenant, items, producerSub: sub });
     count(context, items, results);
-    answerBytes(response, 201, renderPush(items, results));
+    answerBytes(response, statusOf(results), renderPush(items, results));
   } finally {
     body.release();
   }
+}
+
+/** What became of each item is in the body, but for one thing: nothing at all could be done with some. */
+function statusOf(results: readonly PushResult[]): number {
+  return results.some((result) => result.unkept === true) ? 500 : 201;
 }
 
 function count({ traffic }: HotContext, items: readonly PushItem[], results: readonly PushResult[]): void {

@@ -2,6 +2,7 @@
  * Probes and metrics. Two probes because they answer different questions: `/health/live` asks whether to restart the
  * process (never because its database is away), `/health` whether to send it traffic.
  */
+import type { SystemFace } from '../../engine/system/face.ts';
 import type { BrokerFace } from '../../engine/types.ts';
 import type { Metrics } from '../../observability/metrics.ts';
 import type { Traffic } from '../../observability/traffic.ts';
@@ -50,6 +51,7 @@ export function statusRoutes(app: App, options: StatusOptions): void {
       version,
       serverId,
       ...(options.sealing === undefined ? {} : { encryption: options.sealing() }),
+      ...spoolOf(broker.system),
     };
   });
 
@@ -68,6 +70,17 @@ export function statusRoutes(app: App, options: StatusOptions): void {
     reply.header('Cache-Control', 'no-cache').type('text/plain; version=0.0.4; charset=utf-8');
     return metrics.expose();
   });
+}
+
+function spoolOf(system: SystemFace) {
+  const { directory, lasting, pending, failed, healthy } = system.spool();
+  const { maintenance_mode: push, pop_maintenance_mode: pop } = system.knownSwitches();
+  return {
+    maintenance: { push, pop },
+    // What waits makes no broker unhealthy: that is what it is for.
+    spool:
+      directory === null ? null : { pending, failed, draining: !push && healthy && pending > 0, lasting },
+  };
 }
 
 /** The answer of the check, or false when it fails or takes too long. */
