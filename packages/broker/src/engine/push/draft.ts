@@ -35,14 +35,16 @@ export class Draft {
   #followers: Follower[] = [];
   /** Answered already: stored before, as duplicates. */
   readonly #answered = new Set<PushResult>();
-  /** Equal hashes have been taken out. */
-  #distinct = false;
+  /** There are no equal hashes, or they have been taken out. */
+  #distinct: boolean;
   #ended = false;
 
   constructor(units: readonly Unit[], place: Place | null) {
     this.units = units;
     this.place = place;
     const first = units[0]!;
+    // The ids of one unit differ, by the first layer.
+    this.#distinct = units.length === 1;
     if (units.length === 1) {
       this.#frames = first.frames;
       this.#results = first.results;
@@ -109,7 +111,7 @@ export class Draft {
    */
   moved(place: Place): void {
     this.place = place;
-    this.#distinct = false;
+    this.#distinct = this.units.length === 1;
     if (this.#followers.length === 0) return;
     this.#followers = [];
     this.#frames = this.units.flatMap((unit) => unit.frames);
