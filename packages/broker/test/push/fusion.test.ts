@@ -107,7 +107,9 @@ test('a segment and a bundle end at their caps; the rest goes into the next flus
     (
       await sql<{ n: number }>(
         rig.db,
-        'SELECT end_offset - base_offset + 1 AS n FROM queen.log_segments ORDER BY partition_id, base_offset',
+        `SELECT s.end_offset - s.base_offset + 1 AS n FROM queen.log_segments s
+           JOIN queen.log_partitions p ON p.id = s.partition_id JOIN queen.queues q ON q.id = p.queue_id
+          ORDER BY s.partition_id, s.base_offset`,
       )
     ).map((row) => row.n);
   const byBytes = rig.path({ fusion: { segmentBytesMax: 5_000 } });
