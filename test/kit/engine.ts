@@ -27,6 +27,7 @@ export const ENGINE_DEFAULTS: EngineSettings = {
   ack: { registry: true, registryBytesMax: 16 * 1024 * 1024, fusion: true, fusionShards: 8, fusionHoldMs: 3 },
   retention: {},
   retainedBytesMs: 600_000,
+  statistics: { refreshMs: 10_000, flushMs: 60_000 },
   safetyWalkMs: 86_400_000,
   fetchSafeFloorMs: 30_000,
   kv: {

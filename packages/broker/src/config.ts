@@ -17,6 +17,13 @@ const LATER = [/^QUEEN_TIMERS_\w+$/, /^QUEEN_SWEEPER_\w+$/, /^QUEEN_PG_\w+$/];
 const WITHOUT_MEANING: readonly [RegExp, string][] = [
   [/^QUEEN_(MESH_PORT|MESH_PEERS|SYNC_SECRET|SYNC_ENABLED)$/, 'brokers meet through the database'],
   [/^QUEEN_V2_FUSION_FRAMES$/, 'a flush takes what has arrived'],
+  [/^QUEEN_POP_PENDING_GATE$/, 'a pop looks at the ready index in memory first, always'],
+  [
+    /^QUEEN_POP_FUSION(_SHARDS|_HOLD_MS|_MAX_JOBS|_CONCURRENCY)?$/,
+    'a pop claims all of its partitions in one statement',
+  ],
+  [/^QUEEN_HOTLIST_SHARDS$/, 'one thread works on the ready index'],
+  [/^QUEEN_HOTLIST_UNSERVED_TRIM_MS$/, 'an index that nobody asks for goes as a whole'],
   [/^RUST_LOG$/, 'use LOG_LEVEL'],
 ];
 

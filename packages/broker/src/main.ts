@@ -14,6 +14,7 @@ import { openDatabase } from './start/database.ts';
 import { engineSettings, registerEngine } from './start/engine.ts';
 import { sentenceOf } from './start/failure.ts';
 import { assertFree } from './start/port.ts';
+import { registerStatistics } from './start/statistics.ts';
 import { Stop, StopAsked } from './start/stop.ts';
 import { applySchema, checkSchema } from './store/schema.ts';
 
@@ -38,14 +39,16 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
   const metrics = new Metrics();
   const settings = engineSettings(config, database.plan);
   const { serverId } = config.server;
-  const broker = await createBroker({ database: database.options, settings, serverId, log });
+  const lag = new EventLoopLag();
+  const loopLagMs = () => lag.mean;
+  const broker = await createBroker({ database: database.options, settings, serverId, log, loopLagMs });
   stop.add('engine', () => broker.stop());
   registerEngine(metrics, broker);
+  registerStatistics(metrics, broker);
   await broker.start(stop.asked);
   stop.throwIfAsked();
 
   const traffic = new Traffic();
-  const lag = new EventLoopLag();
   registerProcess(metrics, lag);
   const { logRatesMs: everyMs, logTopQueues: topQueues } = config.server;
   const rates = new RateLog({ traffic, lag, log, everyMs, topQueues });

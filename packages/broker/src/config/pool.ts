@@ -22,12 +22,14 @@ export function defaultPoolSize(cores: number): number {
  * the figures come out as 16 kept back, 96 calls at a time to begin with and 128 at most.
  *
  * @param maxConnections of an external server; null for the bundled one, which is sized after the pool.
+ * @param durable commits wait for their flush. Those that do not are done in no time, and fewer at once carry the load.
  * @returns the plan, or the faults of the given values.
  */
 export function planPool(
   config: Pick<Values, 'postgres' | 'admission'>,
   cores: number,
   maxConnections: number | null,
+  durable = true,
 ): PoolPlan | { faults: string[] } {
   const faults: string[] = [];
   const { admission } = config;
@@ -43,11 +45,14 @@ export function planPool(
   }
   const reserve = admission.poolReserve ?? Math.min(16, Math.max(2, Math.floor(poolSize / 10)));
   const usable = poolSize - reserve;
+  const { nosyncBudget } = admission;
+  const ceiling = durable ? 128 : nosyncBudget;
   if (usable < 1)
     faults.push(`QUEEN_ADMISSION_POOL_RESERVE="${reserve}" leaves nothing of a pool of ${poolSize}`);
   const min =
-    admission.min ?? Math.min(usable, admission.max ?? usable, Math.max(8, Math.floor((usable * 2) / 3)));
-  const max = admission.max ?? Math.max(min, Math.min(128, Math.floor((usable * 8) / 9)));
+    admission.min ??
+    Math.min(usable, admission.max ?? Math.min(usable, ceiling), Math.max(8, Math.floor((usable * 2) / 3)));
+  const max = admission.max ?? Math.max(min, Math.min(ceiling, Math.floor((usable * 8) / 9)));
   const init = admission.init ?? min;
   if (max > usable) {
     faults.push(`QUEEN_ADMISSION_MAX="${max}" is above what the pool leaves (expected at most ${usable})`);

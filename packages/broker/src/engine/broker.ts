@@ -8,6 +8,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { SealingKey } from '../log/envelope.ts';
+import { Batches } from '../observability/batches.ts';
 import { Database, type DatabaseOptions, type Queryable, statement } from '../store/database.ts';
 import type { StoreLog } from '../store/log.ts';
 import { choosePlace } from '../store/spool/place.ts';
@@ -41,6 +42,7 @@ import { WatermarkWalk } from './retention/watermark_walk.ts';
 import { refuseSealedQueues, Sealing } from './sealing.ts';
 import { Restore } from './spool/restore.ts';
 import { Spool, type SpoolDeps, type SpoolSettings } from './spool/spool.ts';
+import { assembleStatistics, counted, type StatisticsSettings } from './statistics/assemble.ts';
 import { Switches } from './system/switches.ts';
 import { System } from './system/system.ts';
 import { Traces } from './traces/traces.ts';
@@ -51,9 +53,13 @@ import { Wake } from './wake/wake.ts';
 
 export interface EngineSettings {
   admission: AdmissionSettings;
+  /** The log has a line for each adaptation of the limit. */
+  admissionTrace?: boolean;
   pendingBytesMax: number;
   zstdLevel: number;
   fusion: Partial<FusionSettings>;
+  /** How long what is known of a queue's options is believed by pushes. Default 30 s. */
+  placeMemoMs?: number;
   dedup: { enabled: boolean; maxBytes: number };
   pop: Partial<PopSettings>;
   parking: ParkingSettings;
@@ -61,6 +67,7 @@ export interface EngineSettings {
   ack: { registry: boolean; registryBytesMax: number } & Omit<AckSettings, 'tenancy'>;
   retention: Partial<RetentionSettings>;
   retainedBytesMs: number;
+  statistics: StatisticsSettings;
   safetyWalkMs: number;
   /** How far back of now a copying reader is safe when running transactions are hidden from this broker. */
   fetchSafeFloorMs: number;
@@ -89,6 +96,8 @@ export interface EngineOptions {
   clock?: Clock;
   /** False: neither sends nor hears notifications (tests). */
   notifications?: boolean;
+  /** Scheduling delay of the event loop, for the statistics. */
+  loopLagMs?: () => number;
 }
 
 /** How long a request that finds too many pending bytes is held before it is refused. */
@@ -136,7 +145,10 @@ async function assemble(
   serverId: string,
   clock: Clock,
 ) {
-  const admission = new Admission(settings.admission, clock);
+  const trace = settings.admissionTrace
+    ? (facts: object) => log.info(facts, 'admission: the limit was looked at')
+    : undefined;
+  const admission = new Admission({ ...settings.admission, trace }, clock);
   const pending = new PendingBytes({ maxBytes: settings.pendingBytesMax, holdMs: PENDING_HOLD_MS }, clock);
   const read = <T>(work: (on: Queryable) => Promise<T>) => admission.run('maintenance', () => work(db));
 
@@ -183,6 +195,18 @@ async function assemble(
     dedup.clear();
     hotlist.allStale();
   });
+  const background = { db, admission, clock, log, holder: serverId };
+  const { ledger, writer, refresh, statistics, scrape } = assembleStatistics({
+    db,
+    background,
+    wake,
+    clock,
+    log,
+    server: serverId,
+    loopLagMs: options.loopLagMs ?? (() => 0),
+    settings: settings.statistics,
+  });
+  const batches = { push: new Batches(), pop: new Batches(), ack: new Batches() };
   const registry = new AckRegistry({ clock, bytesMax: settings.ack.registryBytesMax });
   const sealing = new Sealing(settings.sealingKey, log, clock);
   const spool = await openSpool(db, settings.spool, {
@@ -204,9 +228,11 @@ async function assemble(
     clock,
     zstdLevel: settings.zstdLevel,
     fusion: settings.fusion,
+    memoMs: settings.placeMemoMs,
     seal: sealing.seal,
     detour: spool,
     log,
+    fired: (items, ms) => batches.push.note(items, ms),
   });
   const restore = new Restore({
     db,
@@ -220,6 +246,7 @@ async function assemble(
     unseal: sealing.openOurs,
     log,
   });
+  pushPath.provisioner.onCreated = (tenant, queue, partitions) => ledger.created(tenant, queue, partitions);
   const popPath: PopPath = new PopPath({
     run: (work) => admission.run('pop', () => work(db)),
     hotlist,
@@ -231,6 +258,7 @@ async function assemble(
     settings: settings.pop,
     paused: () => switches.now('pop_maintenance_mode'),
     open: () => sealing.open,
+    fired: (items, ms) => batches.pop.note(items, ms),
   });
   const ackPath = new AckPath({
     db,
@@ -240,8 +268,8 @@ async function assemble(
     clock,
     settings: { ...settings.ack, tenancy: settings.tenancy },
     log,
+    fired: (items, ms) => batches.ack.note(items, ms),
   });
-  const background = { db, admission, clock, log, holder: serverId };
   const garbage = new Garbage(background);
   const queues = new Queues({
     db,
@@ -281,7 +309,12 @@ async function assemble(
   const deadLetters = new DeadLetters({
     db,
     admission,
-    announcer: wake,
+    announcer: {
+      pushed(list) {
+        for (const { tenant, queue } of list) ledger.stored(tenant, queue, 1);
+        wake.pushed(list);
+      },
+    },
     dedup,
     sealing,
     zstdLevel: settings.zstdLevel,
@@ -313,20 +346,34 @@ async function assemble(
   });
   const system = new System({ switches, spool, wake, quotas });
   const traces = new Traces({ db, admission, tenancy: settings.tenancy, worker: serverId });
-  const retention = new RetentionLoop(background, settings.retention);
+  const retention = new RetentionLoop(
+    {
+      ...background,
+      retained: (queueId, rule, deleted) => ledger.retained(queueId, rule, deleted),
+      cleaned: (queueId, partitions) => ledger.cleaned(queueId, partitions),
+    },
+    settings.retention,
+  );
   const loops = [
     retention,
     garbage,
     new WatermarkWalk(background, { intervalMs: settings.safetyWalkMs }),
     new RetainedBytes(background, { intervalMs: settings.retainedBytesMs }),
     new KvUsage(background, { intervalMs: settings.kv.usageMs }),
+    refresh,
     ...(settings.kv.sweeper ? [kvExpiry] : []),
   ];
 
   const face: BrokerFace = {
-    push: (request) => pushPath.push(request),
-    pop: (request) => popPath.pop(request),
-    ack: (request) => ackPath.ack(request),
+    ...counted(
+      {
+        push: (request) => pushPath.push(request),
+        pop: (request) => popPath.pop(request),
+        ack: (request) => ackPath.ack(request),
+        transaction: (request) => transactionPath.transaction(request),
+      },
+      ledger,
+    ),
     extend: (tenant, leaseId, seconds) => ackPath.extend(tenant, leaseId, seconds),
     configure: (request) => queues.configure(request),
     listQueues: (tenant) => queues.listQueues(tenant),
@@ -341,7 +388,7 @@ async function assemble(
     records,
     traces,
     system,
-    transaction: (request) => transactionPath.transaction(request),
+    statistics,
     kv: (request) => kvPath.kv(request),
     kvNamespaces: (tenant) => kvPath.kvNamespaces(tenant),
     kvList: (request) => kvPath.kvList(request),
@@ -374,6 +421,10 @@ async function assemble(
     retention,
     garbage,
     sealing,
+    ledger,
+    writer,
+    scrape,
+    batches,
 
     /** @param asked settles when somebody wants the start to end */
     async start(asked: Promise<unknown> | null = null): Promise<void> {
@@ -382,6 +433,7 @@ async function assemble(
       spool?.start();
       reseed.start();
       for (const loop of loops) loop.start();
+      writer.start();
     },
 
     async stop(): Promise<void> {
@@ -390,6 +442,7 @@ async function assemble(
       await spool?.stop();
       reseed.stop();
       await Promise.all(loops.map((loop) => loop.stop()));
+      await writer.stop();
       await wake.stop();
       await db.close();
     },

@@ -9,6 +9,7 @@ import type { DeadLettersFace } from './dlq/face.ts';
 import type { GroupsFace } from './groups/face.ts';
 import type { KvFace } from './kv/operations.ts';
 import type { MessagesFace, RecordsFace } from './reads/face.ts';
+import type { StatisticsFace } from './statistics/face.ts';
 import type { SystemFace } from './system/face.ts';
 import type { TracesFace } from './traces/face.ts';
 import type { TransactionFace } from './transaction/types.ts';
@@ -294,6 +295,7 @@ export interface BrokerFace extends KvFace, TransactionFace {
   readonly records: RecordsFace;
   readonly traces: TracesFace;
   readonly system: SystemFace;
+  readonly statistics: StatisticsFace;
   /** One round trip to the database; false when it does not answer. */
   healthy(): Promise<boolean>;
 }

@@ -65,6 +65,8 @@ export interface AppOptions {
   log: Log;
   /** Gets Fastify's request listener and answers with the server that will call it. */
   serverFactory: (handler: RequestListener) => Server;
+  /** The methods of a path, for `Allow`; null: there is no such path. */
+  methodsOf: (path: string) => string | null;
   /** Hears of every route. */
   onRoute: (route: Route) => void;
   parseError: (error: NodeJS.ErrnoException, socket: Socket) => void;
@@ -103,7 +105,12 @@ export function createApp(options: AppOptions): App {
   app.addContentTypeParser('application/json', (request: FastifyRequest) =>
     readBody(options.bodies, request),
   );
-  app.setNotFoundHandler((_request, reply) => send(reply, new Fault('no_such_route')));
+  app.setNotFoundHandler((request, reply) => {
+    const methods = options.methodsOf(splitTarget(request.raw.url!).path);
+    if (methods === null) return send(reply, new Fault('no_such_route'));
+    reply.header('Allow', methods);
+    send(reply, new Fault('method_not_allowed', { message: `Method Not Allowed (expected ${methods})` }));
+  });
   app.setErrorHandler((error, request, reply) => refuse(options, error, request, reply));
   return app as App;
 }

@@ -23,6 +23,7 @@ export const FAULTS = {
   expectation_failed: { status: 417, sentence: 'only "Expect: 100-continue" is supported' },
   headers_too_large: { status: 431, sentence: 'the request line and headers are too large' },
   no_such_route: { status: 404, sentence: 'Not Found' },
+  method_not_allowed: { status: 405, sentence: 'Method Not Allowed' },
   malformed_url: { status: 400, sentence: 'the URL holds a malformed percent escape or invalid UTF-8' },
 
   // What the caller got wrong.

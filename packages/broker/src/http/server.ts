@@ -25,6 +25,8 @@ import { Fault } from './errors.ts';
 import type { HotContext } from './hot/context.ts';
 import { subscriptionMode } from './hot/pop.ts';
 import { HOT_ROUTES, routeHot } from './hot/router.ts';
+import { KnownPaths } from './methods.ts';
+import { analyticsRoutes } from './routes/analytics.ts';
 import { authRoutes } from './routes/auth.ts';
 import { configureRoutes } from './routes/configure.ts';
 import { dlqRoutes } from './routes/dlq.ts';
@@ -34,6 +36,8 @@ import { kvRoutes } from './routes/kv.ts';
 import { leaseRoutes } from './routes/lease.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { resourceRoutes } from './routes/resources.ts';
+import { rootRoute } from './routes/root.ts';
+import { standingRoutes } from './routes/standing.ts';
 import { type PoolNumbers, type SealingNumbers, statusRoutes } from './routes/status.ts';
 import { systemRoutes } from './routes/system.ts';
 import { traceRoutes } from './routes/traces.ts';
@@ -115,7 +119,9 @@ export function createServer(options: ServerOptions): HttpServer {
     },
   };
   const routes: Route[] = [...HOT_ROUTES];
+  const paths = new KnownPaths(routes);
   const app = createApp({
+    methodsOf: (path) => paths.methodsOf(path),
     onRoute: (route) => routes.push(route),
     identify,
     bodies,
@@ -158,7 +164,10 @@ export function createServer(options: ServerOptions): HttpServer {
   transactionRoutes(app, broker);
   kvRoutes(app, broker);
   systemRoutes(app, broker, options.serverId);
+  standingRoutes(app, broker.statistics);
+  analyticsRoutes(app, broker.statistics);
   statusRoutes(app, { ...options, traffic });
+  rootRoute(app, options.version);
   registerMetrics(metrics, traffic, connections, bodies);
   return {
     routes,

@@ -52,6 +52,11 @@ export const FAMILIES = {
   queen_pop_empty_total: counter('Pops that delivered nothing'),
   queen_pop_fill_wait_total: counter('Pops held back by minPopWaitTime'),
   queen_pop_fill_wait_microseconds_total: counter('Time that pops were held back by minPopWaitTime'),
+  queen_pop_autopilot_choices_total: counter(
+    'Choices of batch and partitions that the autopilot computed. Not applied: it is in the shadow',
+    'applied',
+  ),
+  queen_pop_autopilot_partitions: gauge('Partitions that it chose recently', 'quantile'),
   queen_pop_redelivered_messages_total: counter('Messages delivered with an attempt above 1'),
   queen_pop_repeated_offset_total: counter('Batches delivered ten times or more without being settled'),
   queen_corrupt_segments_total: counter('Stored segments that could not be decoded'),
@@ -96,6 +101,9 @@ export const FAMILIES = {
   queen_admission_inflight: gauge('Admitted and not finished', 'lane'),
   queen_admission_waiting: gauge('Waiting for a slot', 'lane'),
   queen_admission_refused_total: counter('Requests refused because too much was in flight'),
+  queen_admission_trains_per_s: gauge('Bursts of answers to calls that commit: flushes that carry the load'),
+  queen_admission_txn_per_train: gauge('Calls that share such a burst'),
+  queen_admission_cycle_ms: gauge('Mean time from one to the next'),
   queen_push_pending_bytes: gauge('Accepted and unanswered bytes of pushes'),
   queen_db_pool_size: gauge('Database connections, open or to be opened'),
   queen_db_pool_idle: gauge('Database connections without work'),
@@ -124,7 +132,55 @@ export const FAMILIES = {
   queen_kv_read_rejected_total: counter('KV calls that were turned away, by reason', 'reason'),
   queen_kv_expired_total: counter('Expired keys deleted by this process'),
   queen_kv_expiry_lag_seconds: gauge('How long the oldest key of the last sweep had been expired'),
-  queen_kv_expired_not_pruned_capped: gauge('1 when the last sweep ended at its limit'),
+  queen_kv_expired_not_pruned: gauge('Expired keys that are still there, counted up to a bound'),
+  queen_kv_expired_not_pruned_capped: gauge('1 when more of them may be there than were counted'),
+  queen_kv_op_duration_milliseconds: gauge(
+    'Duration of recent KV calls with such an operation in them',
+    'operation',
+    'quantile',
+  ),
+  queen_kv_singleflight_coalesced_total: counter('Reads that shared the query of another; none do here'),
+
+  // Sums over all brokers, from the database: equal on each, and they outlive it.
+  queen_cluster_push_requests_total: counter('Push requests answered by all brokers', 'scope'),
+  queen_cluster_push_messages_total: counter('Messages stored by pushes and transactions', 'scope'),
+  queen_cluster_pop_requests_total: counter('Pop requests answered by all brokers', 'scope'),
+  queen_cluster_pop_messages_total: counter('Messages delivered by all brokers', 'scope'),
+  queen_cluster_ack_requests_total: counter('Ack requests answered by all brokers', 'scope'),
+  queen_cluster_ack_messages_total: counter(
+    'Acknowledgements, and messages that were committed at delivery',
+    'scope',
+  ),
+  queen_cluster_ack_total: counter(
+    'Acknowledgements by result. Failed: by the consumer, or refused',
+    'scope',
+    'result',
+  ),
+  queen_cluster_transactions_total: counter('Transactions that were committed', 'scope'),
+  queen_cluster_dlq_total: counter('Messages that became dead letters', 'scope'),
+  queen_cluster_db_errors_total: counter('Statements that failed', 'scope'),
+
+  // Queues: what passed in the newest minute of the last five, over all brokers; and how old that is.
+  queen_queue_push_requests_per_minute: gauge('Push requests for the queue', 'queue'),
+  queen_queue_push_messages_per_minute: gauge('Messages stored in the queue', 'queue'),
+  queen_queue_pop_messages_per_minute: gauge('Messages delivered from the queue', 'queue'),
+  queen_queue_pop_empty_per_minute: gauge('Pops of the queue that delivered nothing', 'queue'),
+  queen_queue_transactions_per_minute: gauge('Transactions that pushed to the queue or acked of it', 'queue'),
+  queen_queue_ack_per_minute: gauge('Acknowledgements by result', 'queue', 'result'),
+  queen_queue_conflated_per_minute: gauge('Messages that conflation skipped', 'queue'),
+  queen_queue_pop_lag_milliseconds: gauge('How old messages were when they were delivered', 'queue', 'stat'),
+  queen_queue_parked_consumers: gauge('Pops that waited, on average', 'queue'),
+  queen_queue_metrics_age_seconds: gauge('How old these figures are', 'queue'),
+
+  // Where things stand, as of the last refresh of the statistics.
+  queen_stats_age_seconds: gauge('How old the last refresh of the statistics is'),
+  queen_queue_pending_messages: gauge('Messages that the furthest-behind group has before it', 'queue'),
+  queen_queue_partitions: gauge('Partitions of the queue', 'queue'),
+  queen_group_lag_messages: gauge('Messages that a group has before it', 'queue', 'group'),
+  queen_group_lag_partitions: gauge('Partitions with something left for the group', 'queue', 'group'),
+  queen_group_lag_seconds: gauge('How long the oldest of them has waited', 'queue', 'group'),
+  queen_dlq_depth: gauge('Dead letters', 'scope'),
+  queen_dlq_depth_by_queue: gauge('Dead letters of the queue', 'queue'),
 
   // Retention.
   queen_retention_passes_total: counter('Retention passes of this process'),

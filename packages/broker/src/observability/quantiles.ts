@@ -17,6 +17,14 @@ export class RecentQuantiles {
     if (this.#filled < this.#ring.length) this.#filled++;
   }
 
+  /** Of the same; null before the first observation. */
+  mean(): number | null {
+    if (this.#filled === 0) return null;
+    let sum = 0;
+    for (let i = 0; i < this.#filled; i++) sum += this.#ring[i]!;
+    return sum / this.#filled;
+  }
+
   /** The values at the given ranks (0 to 1, nearest rank), in their order; null before the first observation. */
   read(ranks: readonly number[]): number[] | null {
     if (this.#filled === 0) return null;

@@ -64,7 +64,10 @@ async function startEmbedded(
 
 type External = Extract<Config['database'], { kind: 'external' }>;
 
-const LIMIT = statement('boot_max_connections', `SELECT current_setting('max_connections')::int AS max`);
+const LIMIT = statement(
+  'boot_limits',
+  `SELECT current_setting('max_connections')::int AS max, current_setting('synchronous_commit') <> 'off' AS durable`,
+);
 
 /** A database that starts together with the broker may need a moment. */
 const MEET_MS = 60_000;
@@ -78,7 +81,11 @@ async function meetExternal(config: Config, choice: External, log: Log, stop: St
   for (;;) {
     stop.throwIfAsked();
     try {
-      const plan = planned(config, await maxConnectionsOf({ ...common(config, least, log), ...target }));
+      const { max, durable } = await limitsOf({ ...common(config, least, log), ...target });
+      const plan = planned(config, max, durable);
+      if (!durable) {
+        log.warn({ hosts }, 'commits of this database do not wait for the disk: a crash of it loses pushes');
+      }
       return {
         options: { ...common(config, plan, log), ...target },
         plan,
@@ -93,18 +100,18 @@ async function meetExternal(config: Config, choice: External, log: Log, stop: St
   }
 }
 
-async function maxConnectionsOf(options: DatabaseOptions): Promise<number> {
+async function limitsOf(options: DatabaseOptions): Promise<{ max: number; durable: boolean }> {
   const database = await Database.open(options);
   try {
-    const [row] = await database.query<{ max: number }>(LIMIT, [], { readOnly: true });
-    return row!.max;
+    const [row] = await database.query<{ max: number; durable: boolean }>(LIMIT, [], { readOnly: true });
+    return row!;
   } finally {
     await database.close();
   }
 }
 
-function planned(config: Config, maxConnections: number | null): PoolPlan {
-  const plan = planPool(config, config.machine.cores, maxConnections);
+function planned(config: Config, maxConnections: number | null, durable = true): PoolPlan {
+  const plan = planPool(config, config.machine.cores, maxConnections, durable);
   if ('faults' in plan) throw new ConfigFaults(plan.faults);
   return plan;
 }

@@ -3,7 +3,10 @@ import type { PoolPlan } from '../config/pool.ts';
 import type { Config } from '../config.ts';
 import type { Broker, EngineSettings } from '../engine/broker.ts';
 import { parseSealingKey } from '../log/envelope.ts';
-import type { Metrics } from '../observability/metrics.ts';
+import type { Metrics, Sample } from '../observability/metrics.ts';
+
+/** Changed options are in force within half a minute, whatever is set. */
+const MEMO_MS_MAX = 30_000;
 
 /** Bundles of pushes at a time for each of QUEEN_V2_FUSION_SHARDS. */
 const FLIGHTS_A_SHARD = 8;
@@ -12,12 +15,14 @@ const SPOOL_DIRECTORY = '/var/lib/queen/buffers';
 /** The settings of the engine, as the environment and the database's limits have them. */
 export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
   const { admission, push, spool, pop, hotlist, ack, background, kv, security } = config;
+  const memoMs = Math.min(MEMO_MS_MAX, push.cacheRefreshMs);
   return {
     admission: {
       min: plan.min,
       max: plan.max,
       init: plan.init,
       tickMs: admission.tickMs,
+      trainGapMs: admission.trainGapMicros / 1000,
       shares: {
         push: admission.sharePush,
         pop: admission.sharePop,
@@ -25,6 +30,7 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
         maintenance: admission.shareMaintenance,
       },
     },
+    admissionTrace: admission.trace,
     pendingBytesMax: admission.pushPendingMb * 1024 * 1024,
     zstdLevel: push.zstdLevel,
     fusion: {
@@ -32,10 +38,12 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
       holdMs: push.fusionHoldMs,
       segmentBytesMax: config.server.maxBodyBytes,
     },
+    placeMemoMs: memoMs,
     dedup: { enabled: push.dedupCache, maxBytes: push.dedupCacheMb * 1024 * 1024 },
     pop: {
       hotlist: hotlist.enabled,
       windowBatch: hotlist.windowBatch,
+      memoMs,
       autopilot: pop.autopilot,
       autopilotBatch: pop.autopilotBatch,
       autopilotTargetAgeMs: pop.autopilotTargetAgeMs,
@@ -74,6 +82,7 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
       historyDays: background.metricsRetentionDays,
     },
     retainedBytesMs: background.retainedBytesMs,
+    statistics: { refreshMs: background.statsMs, flushMs: background.metricsFlushMs },
     safetyWalkMs: background.retentionSafetyWalkMs,
     fetchSafeFloorMs: pop.fetchSafeFloorMs,
     kv: {
@@ -103,6 +112,12 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
   };
 }
 
+const QUANTILES = [0.5, 0.99];
+
+function quantiles(labels: Record<string, string>, values: readonly number[] | null): Sample[] {
+  return (values ?? []).map((value, i) => ({ labels: { ...labels, quantile: String(QUANTILES[i]) }, value }));
+}
+
 const LANES = ['push', 'pop', 'ack', 'maintenance'] as const;
 
 /** Where the engine's numbers go on /metrics/prometheus. */
@@ -112,12 +127,17 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
       labels: { lane: lane === 'maintenance' ? 'maint' : lane },
       value: broker.admission.stats()[of][lane],
     }));
-  const { counters } = broker.popPath;
+  const { counters, autopilot } = broker.popPath;
+  const { mode } = autopilot;
+  const batches = Object.entries(broker.batches);
   metrics.sources({
     queen_admission_budget: () => broker.admission.stats().limit,
     queen_admission_inflight: () => lanes('inFlight'),
     queen_admission_waiting: () => lanes('waiting'),
     queen_admission_refused_total: () => broker.pending.stats().refused,
+    queen_admission_trains_per_s: () => broker.admission.trains.read().perSecond,
+    queen_admission_txn_per_train: () => broker.admission.trains.read().callsPerTrain,
+    queen_admission_cycle_ms: () => broker.admission.trains.read().cycleMs,
     queen_push_pending_bytes: () => broker.pending.stats().bytes,
     queen_db_pool_size: () => broker.db.stats().size,
     queen_db_pool_idle: () => broker.db.stats().idle,
@@ -186,7 +206,28 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
       Array.from(broker.kvPath.counters.rejected, ([reason, value]) => ({ labels: { reason }, value })),
     queen_kv_expired_total: () => broker.kvExpiry.counters.deleted,
     queen_kv_expiry_lag_seconds: () => broker.kvExpiry.last.lagMs / 1000,
-    queen_kv_expired_not_pruned_capped: () => (broker.kvExpiry.last.leftOver ? 1 : 0),
+    queen_kv_op_duration_milliseconds: () =>
+      Array.from(broker.kvPath.durations).flatMap(([operation, recent]) =>
+        quantiles({ operation }, recent.read(QUANTILES)),
+      ),
+    queen_kv_singleflight_coalesced_total: () => 0,
+    queen_pop_autopilot_choices_total: () => [
+      { labels: { applied: String(mode === 'on') }, value: autopilot.choices },
+    ],
+    queen_pop_autopilot_partitions: () => quantiles({}, autopilot.partitions.read(QUANTILES)),
+    queen_pop_fill_wait_total: () => counters.fillWaits,
+    queen_pop_fill_wait_microseconds_total: () => counters.fillWaitMicros,
+    queen_fusion_items_per_batch: () =>
+      batches.map(([op, calls]) => ({ labels: { op }, value: calls.meanItems() ?? 0 })),
+    queen_batch_rtt_milliseconds: () =>
+      batches.flatMap(([op, calls]) => quantiles({ op }, calls.durations(QUANTILES))),
+    queen_retention_passes_total: () => broker.retention.counters.passes,
+    queen_retention_messages_total: () =>
+      Object.entries(broker.retention.counters.messages).map(([rule, value]) => ({
+        labels: { rule },
+        value,
+      })),
+    queen_retention_partitions_removed_total: () => broker.retention.counters.removedPartitions,
     queen_hotlist_rings: () => broker.hotlist.stats().rings,
     queen_hotlist_entries: () => broker.hotlist.stats().ready,
     queen_hotlist_dry_claims_total: () => counters.emptyVerdicts,

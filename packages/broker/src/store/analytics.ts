@@ -225,10 +225,7 @@ const DLQ = statement(
   `SELECT kind, key, n, bytes, oldest AS "oldestMicros", newest AS "newestMicros"
      FROM queen.dlq_summary($1::uuid, $2::text)`,
 );
-const REASONS = statement(
-  'dlq_reasons',
-  'SELECT error FROM queen.dlq_reasons($1::uuid, $2::text, $3::int)',
-);
+const REASONS = statement('dlq_reasons', 'SELECT error FROM queen.dlq_reasons($1::uuid, $2::text, $3::int)');
 const NOW = statement('stats_now', 'SELECT queen.clock() AS now');
 
 const READ = { readOnly: true, timeoutMs: 60_000 } as const;

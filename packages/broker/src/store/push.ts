@@ -50,6 +50,11 @@ export interface Place extends QueueDemands {
   lastOffset: number;
 }
 
+export interface ProvisionedPlace extends Place {
+  /** The call made it. */
+  created: boolean;
+}
+
 export interface CoveringSegment {
   base: number;
   /** Inclusive. */
@@ -65,7 +70,7 @@ const APPEND = statement(
 );
 const PROVISION = statement(
   'push_provision',
-  `SELECT partition_ids AS "partitionIds", last_offsets AS "lastOffsets", windows, encrypts
+  `SELECT partition_ids AS "partitionIds", last_offsets AS "lastOffsets", windows, encrypts, made
      FROM queen.log_provision($1::uuid, $2::text[], $3::text[])`,
 );
 const COVERING = statement(
@@ -147,12 +152,13 @@ export async function provision(
   db: Queryable,
   tenant: string,
   lanes: readonly { queue: string; partition: string }[],
-): Promise<Place[]> {
+): Promise<ProvisionedPlace[]> {
   const rows = await db.query<{
     partitionIds: (number | null)[];
     lastOffsets: (number | null)[];
     windows: (number | null)[];
     encrypts: (boolean | null)[];
+    made: number[] | null;
   }>(PROVISION, [
     tenant,
     textArray(lanes.map((lane) => lane.queue)),
@@ -162,6 +168,7 @@ export async function provision(
   invariant(row !== undefined && row.partitionIds.length === lanes.length, 'provisioned', {
     lanes: lanes.length,
   });
+  const made = new Set(row.made);
   return lanes.map((_, i) => {
     const partitionId = row.partitionIds[i]!;
     // Null only when the queue was deleted again and again while this ran.
@@ -171,6 +178,8 @@ export async function provision(
       lastOffset: row.lastOffsets[i]!,
       windowSeconds: row.windows[i]!,
       encrypts: row.encrypts[i]!,
+      // A lane that was asked for twice counts once.
+      created: made.delete(partitionId),
     };
   });
 }

@@ -19,6 +19,7 @@ export const DUE_START: DuePosition = { queueId: 0, atMicros: 0, partitionId: 0 
 
 export interface DuePartition {
   partitionId: number;
+  queueId: number;
   /** The configuration that made it due, as one opaque text. */
   rules: string;
 }
@@ -30,6 +31,8 @@ export interface StepResult {
   messages: number;
   /** The whole horizon of the step went: there may be more at once. */
   more: boolean;
+  /** What deleted the newest of it; null: nothing was deleted, or this is the sidecar. */
+  rule: 'retention' | 'completed_retention' | 'max_wait' | null;
 }
 
 /** One partition whose recorded ages are wrong, with the watermarks under which the right ones were read. */
@@ -51,17 +54,17 @@ const DUE = statement(
 );
 const STEP = statement(
   'retention_step',
-  `SELECT segments AS rows, messages, more
+  `SELECT segments AS rows, messages, more, rule
      FROM queen.retention_step($1::bigint, $2::text, queen.from_micros($3::bigint), $4::int)`,
 );
 const SIDECAR_STEP = statement(
   'sidecar_step',
-  `SELECT purged AS rows, 0::bigint AS messages, more
+  `SELECT purged AS rows, 0::bigint AS messages, more, NULL::text AS rule
      FROM queen.sidecar_step($1::bigint, queen.from_micros($2::bigint), $3::int)`,
 );
 const CLEANUP = statement(
   'partition_cleanup',
-  `SELECT removed, last_id
+  `SELECT removed, queues, last_id
      FROM queen.partition_cleanup(queen.from_micros($1::bigint), queen.from_micros($2::bigint), $3::bigint,
                                   $4::int, $5::int)`,
 );
@@ -118,7 +121,7 @@ export async function duePartitions(
   let next: DuePosition | null = null;
   for (const row of rows) {
     if (row.partition_id === null) next = { queueId: row.queue_id, atMicros: 0, partitionId: 0 };
-    else due.push({ partitionId: row.partition_id, rules: row.rules ?? '' });
+    else due.push({ partitionId: row.partition_id, queueId: row.queue_id, rules: row.rules ?? '' });
   }
   const last = rows[due.length - 1];
   if (due.length >= limit && last !== undefined) {
@@ -143,8 +146,8 @@ export async function retentionStep(
 }
 
 /**
- * Removes idle empty partitions of one page after `afterId`, at most `max`. `lastId` is where the next page
- * starts, null after the last one.
+ * Removes idle empty partitions of one page after `afterId`, at most `max`; `queues` has the queue of each. `lastId` is
+ * where the next page starts, null after the last one.
  */
 export async function cleanupPartitions(
   db: Queryable,
@@ -153,15 +156,16 @@ export async function cleanupPartitions(
   afterId: number,
   page: number,
   max: number,
-): Promise<{ removed: number[]; lastId: number | null }> {
-  const rows = await db.query<{ removed: number[]; last_id: number | null }>(CLEANUP, [
+): Promise<{ removed: number[]; queues: number[]; lastId: number | null }> {
+  const rows = await db.query<{ removed: number[]; queues: number[]; last_id: number | null }>(CLEANUP, [
     cutoffMicros,
     nowMicros,
     afterId,
     page,
     max,
   ]);
-  return { removed: rows[0]!.removed, lastId: rows[0]!.last_id };
+  const { removed, queues, last_id: lastId } = rows[0]!;
+  return { removed, queues, lastId };
 }
 
 /** Partitions of one page whose recorded ages differ from the tables. Changes nothing. */

@@ -85,7 +85,7 @@ export interface RefreshAge {
   tookMs: number;
 }
 
-const PLAN = statement('stats_plan', 'SELECT queues FROM queen.stats_plan($1::bigint)');
+const PLAN = statement('stats_plan', 'SELECT queues FROM queen.stats_plan($1::bigint, $2::int)');
 const COUNT = statement('stats_count', 'SELECT queen.stats_count($1::bigint[]) AS partitions');
 const FINISH = statement('stats_finish', 'SELECT queen.stats_finish($1::bigint, $2::bigint)::text');
 const AGE = statement(
@@ -137,9 +137,12 @@ const QUEUE_PAGE = statement(
 const COUNT_TIMEOUT_MS = 300_000;
 const READ = { readOnly: true, timeoutMs: 60_000 } as const;
 
-/** The ids of all queues, in parts of about so many partitions. */
-export async function planRefresh(db: Queryable, partitions: number): Promise<number[][]> {
-  const rows = await db.query<{ queues: number[] }>(PLAN, [partitions], READ);
+/**
+ * The ids of all queues, in parts of about so many partitions; one part at least. None while the last refresh is less
+ * than `rest` times as long ago as it took.
+ */
+export async function planRefresh(db: Queryable, partitions: number, rest: number): Promise<number[][]> {
+  const rows = await db.query<{ queues: number[] }>(PLAN, [partitions, rest], READ);
   return rows.map(({ queues }) => queues);
 }
 

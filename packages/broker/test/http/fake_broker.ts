@@ -3,6 +3,7 @@ import type { DeadLettersFace } from '../../src/engine/dlq/face.ts';
 import type { GroupsFace } from '../../src/engine/groups/face.ts';
 import type { KvAnswer, KvListing, KvListRequest, KvRequest } from '../../src/engine/kv/operations.ts';
 import type { MessagesFace, RecordsFace } from '../../src/engine/reads/face.ts';
+import type { StatisticsFace } from '../../src/engine/statistics/face.ts';
 import type { SystemFace } from '../../src/engine/system/face.ts';
 import { SWITCHES } from '../../src/engine/system/switches.ts';
 import { NO_SPOOL } from '../../src/engine/system/system.ts';
@@ -174,6 +175,7 @@ export class FakeBroker implements BrokerFace {
   messages: MessagesFace = without('messages');
   records: RecordsFace = without('records');
   traces: TracesFace = without('traces');
+  statistics: StatisticsFace = without('statistics');
   system: SystemFace = {
     ...without<SystemFace>('system'),
     knownSwitches: () => ({ ...SWITCHES }),

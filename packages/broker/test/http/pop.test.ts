@@ -322,7 +322,8 @@ test('HEAD and other methods on a pop claim nothing', async (t) => {
   const wire = await openWire(t);
   for (const method of ['HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND']) {
     const answer = await fetch(`${wire.url}/api/v1/pop/queue/q`, { method });
-    assert.equal(answer.status, 404, method);
+    assert.equal(answer.status, 405, method);
+    assert.equal(answer.headers.get('allow'), 'GET', method);
     await answer.text();
   }
   assert.equal(wire.broker.pops.length, 0);

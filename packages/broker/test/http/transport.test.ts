@@ -188,12 +188,11 @@ test('no Host header, an absolute target, HTTP/1.0: all served', async (t) => {
   }
 });
 
-test('unknown routes and methods: 404 with the code of the wire', async (t) => {
+test('unknown routes: 404 with the code of the wire', async (t) => {
   const wire = await openWire(t);
   const requests: [string, string][] = [
-    ['GET', '/'],
     ['GET', '/api/v1/nothing'],
-    ['GET', '/api/v1/push'],
+    ['GET', '/index.html'],
     ['POST', '/api/v1/push/'],
     ['POST', '/api/v1/ack/other'],
     ['GET', '/api/v1/pop/queue/'],
@@ -203,11 +202,8 @@ test('unknown routes and methods: 404 with the code of the wire', async (t) => {
     ['GET', '/api/v1/resources/partitions'],
     ['DELETE', '/api/v1/queues/q/clear'],
     ['POST', '/api/v1/messages/1/t/dlq'],
-    ['OPTIONS', '/api/v1/push'],
-    ['PUT', '/api/v1/configure'],
-    ['PATCH', '/health'],
-    ['PROPFIND', '/'],
-    ['QUERY', '/api/v1/push'],
+    ['PUT', '/api/v1/kv/ns'],
+    ['QUERY', '/api/v1/pushed'],
   ];
   for (const [method, path] of requests) {
     const answer = await fetch(wire.url + path, { method });
@@ -219,6 +215,39 @@ test('unknown routes and methods: 404 with the code of the wire', async (t) => {
   const connect = await RawClient.open(wire.port, t);
   connect.send('CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n');
   await connect.closed();
+});
+
+test('a known path with another method: 405 with the methods that it has', async (t) => {
+  const wire = await openWire(t);
+  const requests: [string, string, string][] = [
+    ['GET', '/api/v1/push', 'POST'],
+    ['OPTIONS', '/api/v1/push?x=/api/v1/pop', 'POST'],
+    ['QUERY', '/api/v1/push', 'POST'],
+    ['PUT', '/api/v1/configure', 'POST'],
+    ['PATCH', '/health', 'GET, HEAD'],
+    ['PROPFIND', '/', 'GET, HEAD'],
+    ['POST', '/api/v1/resources/queues/a%2Fb', 'DELETE, GET, HEAD'],
+    ['POST', '/api/v1/kv/ns/a/b/c', 'DELETE, GET, HEAD, PUT'],
+    ['POST', '/api/v1/pop/queue/a/partition/b', 'GET'],
+  ];
+  for (const [method, path, allow] of requests) {
+    const answer = await fetch(wire.url + path, { method });
+    assert.deepEqual([answer.status, answer.headers.get('allow')], [405, allow], `${method} ${path}`);
+    const body = (await answer.json()) as Record<string, unknown>;
+    assert.equal(body.code, 'method_not_allowed');
+    assert.match(String(body.error), new RegExp(`expected ${allow}`));
+  }
+});
+
+test('the root says where to go', async (t) => {
+  const wire = await openWire(t);
+  const answer = await fetch(`${wire.url}/`);
+  assert.equal(answer.status, 200);
+  const index = (await answer.json()) as { name: string; version: string; links: Record<string, string> };
+  assert.equal(index.name, 'Queen');
+  for (const path of ['health', 'live', 'metrics']) {
+    assert.equal((await fetch(wire.url + index.links[path])).status, 200, path);
+  }
 });
 
 test('an unknown route does not wait for its body, and a known one that follows is served', async (t) => {

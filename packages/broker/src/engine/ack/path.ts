@@ -47,6 +47,8 @@ export interface AckDeps {
   clock: Clock;
   settings: AckSettings;
   log: { warn(facts: object, message: string): void; error(facts: object, message: string): void };
+  /** One fused statement: completions in it, and milliseconds until its answer. */
+  fired?: (items: number, ms: number) => void;
 }
 
 /** Monotonic counts since the start. */
@@ -207,7 +209,12 @@ export class AckPath {
   }
 
   async #flush(completions: readonly Completion[]): Promise<(Settled | null)[]> {
-    const settled = await this.#run((db) => completeBatches(db, completions));
+    const settled = await this.#run(async (db) => {
+      const begun = performance.now();
+      const completed = await completeBatches(db, completions);
+      this.#deps.fired?.(completions.length, performance.now() - begun);
+      return completed;
+    });
     buggify('ack.decided');
     return settled;
   }

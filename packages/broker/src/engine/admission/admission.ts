@@ -12,6 +12,7 @@
  */
 import type { Clock } from '../clock.ts';
 import { AdaptiveLimit, type LimitBounds } from './limit.ts';
+import { Trains } from './trains.ts';
 
 export type Lane = 'push' | 'pop' | 'ack' | 'maintenance';
 
@@ -20,6 +21,10 @@ export interface AdmissionSettings extends LimitBounds {
   shares: Readonly<Record<Lane, number>>;
   /** Period of the adaptation of the limit. */
   tickMs: number;
+  /** Answers so close together count as one train of commits. Default 0.3. */
+  trainGapMs?: number;
+  /** Hears of each adaptation. */
+  trace?: ((facts: object) => void) | undefined;
 }
 
 export interface AdmissionStats {
@@ -30,6 +35,8 @@ export interface AdmissionStats {
 
 /** In the order in which a free slot is offered. */
 const LANES: readonly Lane[] = ['ack', 'pop', 'push', 'maintenance'];
+
+const TRAIN_GAP_MS = 0.3;
 
 /** Below, a slot kept free for each lane would leave too little to work with. */
 const KEEPING_LIMIT_MIN = 8;
@@ -74,6 +81,9 @@ export class Admission {
   readonly #limit: AdaptiveLimit;
   readonly #lanes: LaneState[];
   readonly #tickMs: number;
+  readonly #trace: ((facts: object) => void) | undefined;
+  /** Of calls that commit. */
+  readonly trains: Trains;
   #inFlight = 0;
   #contended = false;
   #tickAt: number;
@@ -83,6 +93,8 @@ export class Admission {
     this.#limit = new AdaptiveLimit(settings, LANES.length);
     this.#lanes = LANES.map((lane, index) => new LaneState(index, settings.shares[lane]));
     this.#tickMs = settings.tickMs;
+    this.#trace = settings.trace;
+    this.trains = new Trains(clock, settings.trainGapMs ?? TRAIN_GAP_MS);
     this.#tickAt = clock.now() + settings.tickMs;
   }
 
@@ -141,10 +153,13 @@ export class Admission {
     state.inFlight--;
     this.#inFlight--;
     const now = this.#clock.now();
-    if (LANES[state.index] !== 'maintenance') this.#limit.observe(state.index, now - startedAt);
+    const lane = LANES[state.index];
+    if (lane !== 'maintenance') this.#limit.observe(state.index, now - startedAt);
+    if (lane === 'push' || lane === 'ack') this.trains.note(now);
     // Driven by the calls themselves: without any there is nothing to adapt to, and no timer to stop.
     if (now >= this.#tickAt) {
       this.#limit.tick(this.#contended);
+      this.#trace?.({ contended: this.#contended, ...this.stats() });
       this.#contended = this.#lanes.some((lane) => lane.waiting > 0);
       this.#tickAt = now + this.#tickMs;
     }

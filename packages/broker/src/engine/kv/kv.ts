@@ -5,6 +5,7 @@
  * A call runs on a share of connections of its own, beside the admission of the log's lanes: a storm of KV calls cannot
  * hold up pushes, and pushes cannot starve it.
  */
+import { RecentQuantiles } from '../../observability/quantiles.ts';
 import type { Database, Queryable } from '../../store/database.ts';
 import type { QuotaRow } from '../../store/kv.ts';
 import {
@@ -88,6 +89,9 @@ export class Kv implements KvFace {
   readonly #limits: KvLimits;
   readonly counters: KvCounters = { operations: new Map(), bytesIn: 0, bytesOut: 0, rejected: new Map() };
 
+  /** Milliseconds of recent calls, by kind of operation. */
+  readonly durations = new Map<string, RecentQuantiles>();
+
   constructor(deps: KvDeps) {
     this.#deps = deps;
     const { settings, clock } = deps;
@@ -115,10 +119,24 @@ export class Kv implements KvFace {
     const plan = origin === 'connector' ? null : await this.#admit(tenant, operations);
     const call = this.#call(tenant, steps, plan, origin === 'connector');
     call.guard = operations.length > 1;
+    const begun = performance.now();
     const outcome = await this.#run(origin, () => this.#apply(call));
+    this.#timed(operations, performance.now() - begun);
     const answer = this.#answer(outcome, operations);
     this.#committed(outcome, plan, operations);
     return answer;
+  }
+
+  /** A call takes its time for each kind of operation in it. */
+  #timed(operations: readonly KvOperation[], ms: number): void {
+    for (const kind of new Set(operations.map(({ op }) => op))) {
+      let durations = this.durations.get(kind);
+      if (durations === undefined) {
+        durations = new RecentQuantiles(256);
+        this.durations.set(kind, durations);
+      }
+      durations.observe(ms);
+    }
   }
 
   /** What a transaction takes along. Not held to rates. Throws EngineError as `kv` does, a switch that is off `refused`. */

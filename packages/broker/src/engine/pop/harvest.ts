@@ -41,6 +41,8 @@ export interface HarvestDeps {
   clock: Clock;
   log: StoreLog;
   counters: HarvestCounters;
+  /** One claim statement: messages that it took, and milliseconds until its answer. */
+  fired?: ((items: number, ms: number) => void) | undefined;
 }
 
 export interface HarvestCounters {
@@ -205,8 +207,9 @@ export class Harvest {
     const room = this.#room();
     this.#deps.counters.claimCalls++;
     try {
-      const rows = await this.#deps.run((db) =>
-        claim(db, {
+      const rows = await this.#deps.run(async (db) => {
+        const begun = performance.now();
+        const claimed = await claim(db, {
           group,
           candidates,
           queues,
@@ -217,8 +220,10 @@ export class Harvest {
           leaseSeconds,
           conflate: this.#source.conflation,
           windowBatch,
-        }),
-      );
+        });
+        this.#deps.fired?.(messagesIn(claimed), performance.now() - begun);
+        return claimed;
+      });
       buggify('pop.claimed');
       return rows;
     } catch (error) {
@@ -327,6 +332,14 @@ export class Harvest {
     }
     this.#deps.log.error({ claims }, 'cursors stand behind messages that could not be read: seek them back');
   }
+}
+
+function messagesIn(rows: readonly ClaimRow[]): number {
+  let messages = 0;
+  for (const { verdict, fromOffset, toOffset } of rows) {
+    if (verdict === CLAIM.claimed) messages += (toOffset as number) - (fromOffset as number) + 1;
+  }
+  return messages;
 }
 
 /** Data or index corrupted, or an input/output error, within what the statement had to read. */

@@ -44,6 +44,8 @@ export interface PopDeps {
   paused?: () => boolean;
   /** Opens sealed payloads of a tenant. */
   open?: (tenant: string) => OpenPayload;
+  /** See harvest.ts. */
+  fired?: (items: number, ms: number) => void;
 }
 
 /** Budget and knobs of one pop, after defaults. */
@@ -51,6 +53,14 @@ interface Plan {
   batch: number;
   partitions: number;
   autopilot: Choice | null;
+}
+
+interface PopCounters {
+  pops: number;
+  aborted: number;
+  /** Pops that were held back for a fuller batch, and for how long. */
+  fillWaits: number;
+  fillWaitMicros: number;
 }
 
 /** How far one pop has come. */
@@ -62,8 +72,10 @@ interface Progress {
 }
 
 export class PopPath {
-  readonly counters: HarvestCounters & { pops: number; aborted: number } = {
+  readonly counters: HarvestCounters & PopCounters = {
     pops: 0,
+    fillWaits: 0,
+    fillWaitMicros: 0,
     aborted: 0,
     claimCalls: 0,
     claims: 0,
@@ -77,7 +89,7 @@ export class PopPath {
   readonly #contact: Contact;
   readonly #scopes: Scopes;
   readonly #pins: Pins;
-  readonly #autopilot: Autopilot;
+  readonly autopilot: Autopilot;
   readonly #running = new Set<Promise<PopAnswer>>();
   #stopped = false;
 
@@ -88,7 +100,7 @@ export class PopPath {
     this.#contact = new Contact({ hotlist, clock, time: wake.time, run });
     this.#scopes = new Scopes({ hotlist, wake, clock, memoMs: this.#settings.memoMs, run });
     this.#pins = new Pins(clock, this.#settings.memoMs);
-    this.#autopilot = new Autopilot(clock, this.#settings);
+    this.autopilot = new Autopilot(clock, this.#settings, deps.log);
   }
 
   /** Never rejects because nothing is there; throws an EngineError. */
@@ -158,7 +170,13 @@ export class PopPath {
     const { tenant, group, signal } = request;
     const worker = request.autoAck ? null : formatUuid(mintUuidV7(Date.now()));
     const harvest = new Harvest(
-      { run: this.#deps.run, clock: this.#deps.clock, log: this.#deps.log, counters: this.counters },
+      {
+        run: this.#deps.run,
+        clock: this.#deps.clock,
+        log: this.#deps.log,
+        counters: this.counters,
+        fired: this.#deps.fired,
+      },
       {
         group,
         worker,
@@ -252,10 +270,7 @@ export class PopPath {
     if (request.batch !== null && request.partitions !== null) return null;
     const ring = this.#deps.hotlist.find(request.tenant, scope.queue, group);
     if (ring === null) return null;
-    const choice = this.#autopilot.choose(
-      `${queueKey(request.tenant, scope.queue)}\u001f${group}`,
-      ring.ring,
-    );
+    const choice = this.autopilot.choose(`${queueKey(request.tenant, scope.queue)}\u001f${group}`, ring.ring);
     return autopilot === 'on' ? choice : null;
   }
 
@@ -277,7 +292,10 @@ export class PopPath {
       wants: () => (source.backlog(reach, plan.batch) ?? plan.batch) >= plan.batch,
     };
     const until = Math.min(deadline, this.#deps.clock.now() + source.minPopWaitMs);
+    const begun = this.#deps.clock.now();
+    this.counters.fillWaits++;
     await this.#deps.wake.parking.park(full, until, request.signal);
+    this.counters.fillWaitMicros += Math.round((this.#deps.clock.now() - begun) * 1000);
     return true;
   }
 

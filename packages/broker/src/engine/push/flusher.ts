@@ -50,6 +50,8 @@ export interface FlusherDeps {
   /** What cannot be appended goes there, and lands when that is settled. */
   failures: { settle(draft: Draft, error: EngineError): Promise<void> };
   log: PushLog;
+  /** One statement: messages in it, and milliseconds until its answer. */
+  fired?: ((items: number, ms: number) => void) | undefined;
 }
 
 /** Monotonic counts since the start. */
@@ -131,12 +133,15 @@ export class Flusher {
     if (built.length === 0) return outcomes;
     this.counters.appends++;
     this.counters.segments += built.length;
+    const begun = performance.now();
     try {
       const verdicts = await append(
         this.#deps.db,
         built.map((b) => b.segment),
       );
       buggify('push.stored');
+      const items = built.reduce((sum, { draft }) => sum + draft.count, 0);
+      this.#deps.fired?.(items, performance.now() - begun);
       built.forEach(({ draft }, i) => {
         outcomes.push({ draft, error: null, verdict: verdicts[i]! });
       });

@@ -22,6 +22,8 @@ interface Request {
 
 export class Provisioner {
   readonly #run: <T>(work: (db: Queryable) => Promise<T>) => Promise<T>;
+  /** Partitions were made that did not exist. */
+  onCreated: (tenant: string, queue: string, partitions: number) => void = () => {};
   #waiting: Request[] = [];
   #running = 0;
   #scheduled = false;
@@ -66,7 +68,9 @@ export class Provisioner {
       const places = await this.#run((db) => provision(db, tenant, batch));
       buggify('push.provisioned');
       batch.forEach((request, i) => {
-        request.resolve(places[i]!);
+        const { created, ...place } = places[i]!;
+        if (created) this.onCreated(tenant, request.queue, 1);
+        request.resolve(place);
       });
     } catch (error) {
       // The statement itself was refused: one bad lane must not keep the others from existing.

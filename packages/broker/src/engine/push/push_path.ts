@@ -45,6 +45,10 @@ export interface PushDeps {
   /** Null: what the database does not take is answered `failed`. */
   detour?: Detour | null;
   log: PushLog;
+  /** How long a lane's place is believed. Default 30 s. */
+  memoMs?: number | undefined;
+  /** See flusher.ts. */
+  fired?: (items: number, ms: number) => void;
 }
 
 export interface PushStats extends FlushCounters, FailureCounters {
@@ -73,7 +77,7 @@ export class PushPath {
   constructor(deps: PushDeps) {
     this.#deps = deps;
     const { db, admission, dedup, announcer, zstdLevel, log } = deps;
-    const memo = new PartitionMemo(deps.clock);
+    const memo = new PartitionMemo(deps.clock, deps.memoMs);
     const provisioner = new Provisioner((work) => admission.run('push', () => work(db)));
     this.memo = memo;
     this.provisioner = provisioner;
@@ -93,6 +97,7 @@ export class PushPath {
       unseal: () => null,
       failures,
       log,
+      fired: deps.fired,
     });
     const settings = { ...FUSION_DEFAULTS, ...deps.fusion };
     this.#fusion = new Fusion({

@@ -11,6 +11,7 @@
  * and give nothing cannot crowd out the others however many they are.
  */
 import type { Queryable } from '../../store/database.ts';
+import { pruneMetrics } from '../../store/metrics.ts';
 import * as store from '../../store/retention.ts';
 import { BackOff } from './back_off.ts';
 import { type MaintenanceDeps, MaintenanceLoop } from './maintenance_loop.ts';
@@ -58,11 +59,24 @@ export interface PassReport {
   maxWait: PhaseReport;
   removedPartitions: number[];
   historyPruned: number;
+  metricsPruned: number;
 }
+
+/** What a broker's passes did since its start. */
+export interface RetentionCounters {
+  passes: number;
+  messages: Record<RetentionRule, number>;
+  removedPartitions: number;
+}
+
+type RetentionRule = NonNullable<store.StepResult['rule']>;
 
 export interface RetentionDeps extends MaintenanceDeps {
   /** These partitions are no more; their ids will not come back. */
   partitionsRemoved?(ids: readonly number[]): void;
+  /** For statistics: what a step deleted, and how many partitions of a queue were removed. */
+  retained?(queueId: number, rule: RetentionRule, messages: number): void;
+  cleaned?(queueId: number, partitions: number): void;
 }
 
 const MICROS_PER_DAY = 86_400_000_000;
@@ -75,6 +89,8 @@ const CLEANUP_CALLS_MAX = 40;
 /** Steps a partition and pass; what is left is the first thing of the next pass. */
 const STEPS_MAX = 50;
 const HISTORY_ROWS = 5000;
+/** Deletions of old numbers a cleanup; a thousand busy queues write two thousand rows a minute. */
+const METRICS_CALLS_MAX = 20;
 /** So many failed steps mean that the database is not well, and the pass ends. */
 const FAILURES_MAX = 10;
 
@@ -92,6 +108,11 @@ export class RetentionLoop {
     sidecar: store.DUE_START,
     max_wait: store.DUE_START,
   } satisfies Record<store.RetentionPhase, store.DuePosition>;
+  readonly counters: RetentionCounters = {
+    passes: 0,
+    messages: { retention: 0, completed_retention: 0, max_wait: 0 },
+    removedPartitions: 0,
+  };
   #cycle = 0;
   #cleanupAfter = 0;
   #cleanedAtMicros = 0;
@@ -130,6 +151,7 @@ export class RetentionLoop {
       maxWait: await this.#phase('max_wait', nowMicros, signal),
       removedPartitions: [],
       historyPruned: 0,
+      metricsPruned: 0,
     };
     const sinceCleanup = nowMicros - this.#cleanedAtMicros;
     if (sinceCleanup >= CLEANUP_EVERY_MICROS || sinceCleanup < 0) {
@@ -137,8 +159,20 @@ export class RetentionLoop {
       if (this.#settings.partitionCleanup) report.removedPartitions = await this.#cleanup(nowMicros, signal);
       const before = nowMicros - this.#settings.historyDays * MICROS_PER_DAY;
       report.historyPruned = await this.#run((db) => store.pruneHistory(db, before, HISTORY_ROWS));
+      report.metricsPruned = await this.#pruneMetrics(before, signal);
     }
+    this.counters.passes++;
     return report;
+  }
+
+  async #pruneMetrics(before: number, signal?: AbortSignal): Promise<number> {
+    let pruned = 0;
+    for (let calls = 0; calls < METRICS_CALLS_MAX && !signal?.aborted; calls++) {
+      const removed = await this.#run((db) => pruneMetrics(db, before, HISTORY_ROWS));
+      pruned += removed;
+      if (removed < HISTORY_ROWS) break;
+    }
+    return pruned;
   }
 
   async #phase(phase: store.RetentionPhase, nowMicros: number, signal?: AbortSignal): Promise<PhaseReport> {
@@ -152,14 +186,14 @@ export class RetentionLoop {
     let at = 0;
     const worker = async () => {
       while (at < due.length && !signal?.aborted && report.failed < FAILURES_MAX) {
-        const { partitionId, rules } = due[at++]!;
+        const { partitionId, queueId, rules } = due[at++]!;
         if (backOff.skips(partitionId, rules, this.#cycle)) {
           report.backedOff++;
           continue;
         }
         report.partitions++;
         try {
-          const rows = await this.#partition(phase, partitionId, nowMicros, report, signal);
+          const rows = await this.#partition(phase, { partitionId, queueId }, nowMicros, report, signal);
           if (rows === 0) backOff.idle(partitionId, rules, this.#cycle);
           else backOff.forget(partitionId);
         } catch (error) {
@@ -176,7 +210,7 @@ export class RetentionLoop {
   /** Steps on one partition while they fill their horizon. Null: it is gone. */
   async #partition(
     phase: store.RetentionPhase,
-    partitionId: number,
+    { partitionId, queueId }: { partitionId: number; queueId: number },
     nowMicros: number,
     report: PhaseReport,
     signal?: AbortSignal,
@@ -190,6 +224,10 @@ export class RetentionLoop {
       rows += step.rows;
       report.rows += step.rows;
       report.messages += step.messages;
+      if (step.rule !== null) {
+        this.counters.messages[step.rule] += step.messages;
+        this.#deps.retained?.(queueId, step.rule, step.messages);
+      }
       if (!step.more) break;
     }
     return rows;
@@ -203,9 +241,11 @@ export class RetentionLoop {
         store.cleanupPartitions(db, cutoff, nowMicros, this.#cleanupAfter, CLEANUP_PAGE, CLEANUP_MAX),
       );
       removed.push(...page.removed);
+      for (const queueId of page.queues) this.#deps.cleaned?.(queueId, 1);
       this.#cleanupAfter = page.lastId ?? 0;
       if (page.lastId === null) break;
     }
+    this.counters.removedPartitions += removed.length;
     if (removed.length > 0) this.#deps.partitionsRemoved?.(removed);
     return removed;
   }

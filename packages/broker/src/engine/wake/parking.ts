@@ -111,6 +111,15 @@ export class Parking {
     return this.#seats.keys();
   }
 
+  /** The same with how many wait; a discovery scope has a key of its own. */
+  *counts(): Generator<{ key: string; pops: number }> {
+    for (const [key, groups] of this.#seats) {
+      let pops = 0;
+      for (const seats of groups.values()) pops += seats.size;
+      yield { key, pops };
+    }
+  }
+
   isAwaited(key: string): boolean {
     return this.#seats.has(key);
   }

@@ -1,5 +1,6 @@
 /** GET and DELETE under /api/v1/resources: what queues there are, what is in them, and their end. */
 import { Type } from '@fastify/type-provider-typebox';
+import type { StandingQueue } from '../../engine/statistics/face.ts';
 import type {
   BrokerFace,
   Grouping,
@@ -18,10 +19,18 @@ import { splitTarget } from '../target.ts';
 
 const OneQueue = Type.Object({ queue: Type.String() });
 const read = { level: 'read-only' } as const;
+const EVERY_QUEUE = { queue: null, namespace: null, task: null };
+const QUEUES_MAX = 1_000_000;
 
 export function resourceRoutes(app: App, broker: BrokerFace): void {
-  app.get('/api/v1/resources/queues', { config: read }, async ({ identity }) => {
-    return { queues: (await broker.listQueues(identity.tenant)).map(renderSummary) };
+  app.get('/api/v1/resources/queues', { config: read }, async ({ identity, raw }) => {
+    const query = new Query(splitTarget(raw.url!).query);
+    if (query.text('stats') !== 'cached') {
+      return { queues: (await broker.listQueues(identity.tenant)).map(renderSummary) };
+    }
+    const page = { limit: QUEUES_MAX, skip: 0 };
+    const { queues } = await broker.statistics.queues(identity.tenant, EVERY_QUEUE, page);
+    return { queues: queues.map(renderStanding) };
   });
 
   app.get(
@@ -76,6 +85,22 @@ function queueName(name: string): string {
 function renderSummary(queue: QueueSummary) {
   const { createdAtMicros, ...rest } = queue;
   return { ...rest, createdAt: formatMicros(createdAtMicros) };
+}
+
+function renderStanding(queue: StandingQueue) {
+  const { id, name, namespace, task, partitions, total, pending, processing, retainedBytes, segments } =
+    queue;
+  return {
+    id: String(id),
+    name,
+    namespace,
+    task,
+    partitions,
+    retainedBytes,
+    segments: { segments, messages: total },
+    messages: { total, pending, processing },
+    createdAt: formatMicros(queue.createdAtMicros),
+  };
 }
 
 function renderStats(stats: PartitionStats) {

@@ -20,16 +20,18 @@
 -- Provisioning
 --
 -- Gives every (queue, partition) of the lists its ids, creating what is missing. A transaction of its own, before
--- the flush: a conflicting insert waits for the other inserter's whole transaction, and behind a flush those
+-- the flush (`made`: the ids of those that it created): a conflicting insert waits for the other inserter's whole transaction, and behind a flush those
 -- waits would chain. The usual case is the first lookup alone. Inserts are ordered by the unique key, so that two
 -- brokers that create the same lanes meet in the same order; FOR KEY SHARE first, so that a queue that is
 -- deleted meanwhile drops out of the insert instead of failing its foreign key.
 CREATE OR REPLACE FUNCTION queen.log_provision(
   p_tenant uuid, p_queues text[], p_partitions text[],
-  OUT partition_ids bigint[], OUT last_offsets bigint[], OUT windows int[], OUT encrypts boolean[]
+  OUT partition_ids bigint[], OUT last_offsets bigint[], OUT windows int[], OUT encrypts boolean[], OUT made bigint[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+  v_made bigint[];
 BEGIN
   IF cardinality(p_queues) <> cardinality(p_partitions) THEN
     RAISE EXCEPTION 'log_provision: % queues, % partitions', cardinality(p_queues), cardinality(p_partitions)
@@ -52,14 +54,18 @@ BEGIN
        WHERE q.tenant_id = p_tenant AND q.name = ANY (p_queues)
        ORDER BY q.name COLLATE "C"
          FOR KEY SHARE
+    ), created AS (
+      INSERT INTO queen.log_partitions (queue_id, name)
+        SELECT q.id, w.partition
+          FROM (SELECT DISTINCT u.queue, u.partition FROM unnest(p_queues, p_partitions) AS u (queue, partition)) w
+          JOIN queue q ON q.name = w.queue
+         WHERE NOT EXISTS (SELECT FROM queen.log_partitions p WHERE p.queue_id = q.id AND p.name = w.partition)
+         ORDER BY q.id, w.partition COLLATE "C"
+        ON CONFLICT (queue_id, name) DO NOTHING
+      RETURNING id
     )
-    INSERT INTO queen.log_partitions (queue_id, name)
-      SELECT q.id, w.partition
-        FROM (SELECT DISTINCT u.queue, u.partition FROM unnest(p_queues, p_partitions) AS u (queue, partition)) w
-        JOIN queue q ON q.name = w.queue
-       WHERE NOT EXISTS (SELECT FROM queen.log_partitions p WHERE p.queue_id = q.id AND p.name = w.partition)
-       ORDER BY q.id, w.partition COLLATE "C"
-      ON CONFLICT (queue_id, name) DO NOTHING;
+    SELECT array_agg(c.id) INTO v_made FROM created c;
+    made := made || v_made;
   END LOOP;
 END $$;
 

@@ -116,7 +116,7 @@ END $$;
 --
 -- A sink hold stops 1 and 2, never 3, and never for data older than the hold's maximum.
 CREATE OR REPLACE FUNCTION queen.retention_step(p_partition bigint, p_phase text, p_now timestamptz, p_rows int)
-RETURNS TABLE (segments bigint, messages bigint, more boolean)
+RETURNS TABLE (segments bigint, messages bigint, more boolean, rule text)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
 DECLARE
   v_part      queen.log_partitions;
@@ -194,11 +194,11 @@ BEGIN
   END IF;
 
   IF segments > 0 THEN
-    INSERT INTO queen.retention_history (partition_id, messages_deleted, retention_type, executed_at)
-    VALUES (p_partition, messages,
-            CASE WHEN p_phase = 'max_wait' THEN 'max_wait'
+    rule := CASE WHEN p_phase = 'max_wait' THEN 'max_wait'
                  WHEN coalesce(v_by_age, -1) >= v_end THEN 'retention'
-                 ELSE 'completed_retention' END, p_now);
+                 ELSE 'completed_retention' END;
+    INSERT INTO queen.retention_history (partition_id, messages_deleted, retention_type, executed_at)
+    VALUES (p_partition, messages, rule, p_now);
   END IF;
   RETURN NEXT;
 END $$;
@@ -275,22 +275,24 @@ $$;
 -- row gone and provisions a new partition with another id, so no cursor of the old one can lie ahead of it.
 CREATE OR REPLACE FUNCTION queen.partition_cleanup(p_cutoff timestamptz, p_now timestamptz, p_after bigint,
                                                    p_page int, p_max int)
-RETURNS TABLE (removed bigint[], last_id bigint)
+RETURNS TABLE (removed bigint[], queues bigint[], last_id bigint)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
 DECLARE
   v_id     bigint;
+  v_queue  bigint;
   v_seen   int;
   v_taken  int := 0;
 BEGIN
   removed := '{}';
+  queues := '{}';
   last_id := NULL;
   -- The second belt beside maintenance_leases: two cleanups at once would only skip each other's rows.
   IF NOT pg_try_advisory_xact_lock(737001) THEN RETURN NEXT; RETURN; END IF;
 
   SELECT max(g.id), count(*) INTO last_id, v_seen
     FROM (SELECT p.id FROM queen.log_partitions p WHERE p.id > p_after ORDER BY p.id LIMIT p_page) AS g;
-  FOR v_id IN
-    SELECT p.id FROM queen.log_partitions p
+  FOR v_id, v_queue IN
+    SELECT p.id, p.queue_id FROM queen.log_partitions p
      WHERE p.id > p_after AND p.id <= last_id
        AND p.created_at < p_cutoff AND p.last_write_at < p_cutoff AND p.log_start > p.last_offset
        AND queen.partition_unused(p.id, p_cutoff, p_now)
@@ -306,6 +308,7 @@ BEGIN
       INSERT INTO queen.retention_history (partition_id, messages_deleted, retention_type, executed_at)
       VALUES (v_id, 0, '__partition_deleted__', p_now);
       removed := removed || v_id;
+      queues := queues || v_queue;
     END IF;
     IF v_taken >= p_max THEN last_id := v_id; END IF;
   END LOOP;

@@ -52,15 +52,25 @@ CREATE TABLE IF NOT EXISTS queen.stats_refresh (
 );
 
 -- The queues of all tenants in groups for one statement each: by id, as long as their partitions (as last counted) stay
--- within p_partitions. A queue with more is a group of its own.
-CREATE OR REPLACE FUNCTION queen.stats_plan(p_partitions bigint) RETURNS TABLE (queues bigint[])
+-- within p_partitions. A queue with more is a group of its own. At least one group, which may be empty; none at all while
+-- the last refresh is not p_rest times as long ago as it took.
+CREATE OR REPLACE FUNCTION queen.stats_plan(p_partitions bigint, p_rest int) RETURNS TABLE (queues bigint[])
 LANGUAGE sql STABLE AS $$
-  SELECT array_agg(g.id ORDER BY g.id)
-    FROM (SELECT q.id,
-                 -- A new queue counts as one partition, so that new ones do not all end in one group.
-                 (sum(greatest(coalesce(s.partitions, 0), 1)) OVER (ORDER BY q.id)) / p_partitions AS part
-            FROM queen.queues q LEFT JOIN queen.stats s ON s.queue_id = q.id) AS g
-   GROUP BY g.part ORDER BY g.part
+  WITH known AS (
+    SELECT q.id,
+           -- A new queue counts as one partition, so that new ones do not all end in one group.
+           (sum(greatest(coalesce(s.partitions, 0), 1)) OVER (ORDER BY q.id)) / p_partitions AS part
+      FROM queen.queues q LEFT JOIN queen.stats s ON s.queue_id = q.id
+  ), parts AS (
+    SELECT trunc(k.part) AS part, array_agg(k.id ORDER BY k.id) AS ids FROM known k GROUP BY trunc(k.part)
+    UNION ALL
+    SELECT 0, '{}' WHERE NOT EXISTS (SELECT FROM queen.queues)
+  )
+  SELECT p.ids FROM parts p
+   WHERE NOT EXISTS (SELECT FROM queen.stats_refresh r
+                      WHERE queen.clock() BETWEEN r.finished_at
+                                              AND r.finished_at + r.took_ms * p_rest * interval '1 millisecond')
+   ORDER BY p.part
 $$;
 
 -- Counts these queues and writes their rows. Answers how many partitions they have.
@@ -80,6 +90,8 @@ DECLARE
   v_now        timestamptz := queen.clock();
   v_partitions bigint;
 BEGIN
+  -- A refresh that somebody asks for, beside the one that is due: they would lock each other's rows in a circle.
+  PERFORM pg_advisory_xact_lock(737002);
   WITH parts AS MATERIALIZED (
     SELECT p.id, p.queue_id, p.last_offset, p.log_start, p.oldest_live_at, p.last_created_at, p.last_write_at, p.created_at
       FROM queen.log_partitions p WHERE p.queue_id = ANY (p_queues)

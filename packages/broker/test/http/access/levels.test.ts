@@ -147,6 +147,7 @@ test('a route that claims another level than the table does not get registered',
     log: silentLog,
     serverFactory: (handler) => createHttpServer(handler),
     parseError: () => {},
+    methodsOf: () => null,
     onRoute: () => {},
   });
   assert.throws(

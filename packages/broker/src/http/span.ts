@@ -1,0 +1,55 @@
+/** What reads of statistics have in common: a time, and what narrows them. */
+import type { Asked, QueueFilter } from '../engine/statistics/face.ts';
+import { badQuery } from './errors.ts';
+import { formatMicros } from './instants.ts';
+import { queryName } from './names.ts';
+import { Query } from './query.ts';
+import { splitTarget } from './target.ts';
+
+const DAY_MICROS = 86_400_000_000;
+/** As long as numbers may be kept. */
+const DAYS_MAX = 3_650;
+
+export function queryOf(request: { raw: { url?: string | undefined } }): Query {
+  return new Query(splitTarget(request.raw.url!).query);
+}
+
+/** `from` and `to`, each optional. */
+export function readSpan(query: Query): Asked {
+  const fromMicros = query.instant('from');
+  const toMicros = query.instant('to');
+  const to = toMicros ?? Date.now() * 1000;
+  if (fromMicros !== null && toMicros !== null && fromMicros > toMicros)
+    throw badQuery('from', 'must not be after to');
+  if (fromMicros !== null && to - fromMicros > DAYS_MAX * DAY_MICROS)
+    throw badQuery('from', `must be at most ${DAYS_MAX} days before to`);
+  return { fromMicros, toMicros };
+}
+
+/** `queue`, `namespace` (`ns`) and `task`; an empty one is none. */
+export function readFilter(query: Query): QueueFilter {
+  return {
+    queue: filterName(query, 'queue'),
+    namespace: filterName(query, 'namespace') ?? filterName(query, 'ns'),
+    task: filterName(query, 'task'),
+  };
+}
+
+export function filterName(query: Query, name: string): string | null {
+  return query.text(name) === '' ? null : queryName(query, name);
+}
+
+/** One word of some; the first when it is not given. Another one is answered as `bad`. */
+export function oneOf<W extends string>(
+  query: Query,
+  name: string,
+  words: readonly W[],
+): W | null | undefined {
+  const text = query.text(name);
+  if (text === null || text === '') return null;
+  return words.find((word) => word === text);
+}
+
+export function timeRange({ fromMicros, toMicros }: { fromMicros: number; toMicros: number }) {
+  return { from: formatMicros(fromMicros), to: formatMicros(toMicros) };
+}
