@@ -342,18 +342,22 @@ test('provisioning creates what is missing, once, however many do it', async (t)
     Array.from({ length: 8 }, (_, i) => provision(rig.db, DEFAULT_TENANT, wanted(i))),
   );
   const ids = new Map<string, number>();
+  let created = 0;
   found.forEach((places, i) => {
     wanted(i).forEach((lane, j) => {
       const key = `${lane.queue}/${lane.partition}`;
       const id = ids.get(key) ?? places[j]!.partitionId;
       ids.set(key, id);
       assert.equal(places[j]!.partitionId, id, key);
-      assert.deepEqual(places[j], { partitionId: id, lastOffset: -1, windowSeconds: 3600, encrypts: false });
+      const { created: made, ...place } = places[j]!;
+      assert.deepEqual(place, { partitionId: id, lastOffset: -1, windowSeconds: 3600, encrypts: false });
+      if (made) created++;
     });
   });
   assert.equal(new Set(ids.values()).size, ids.size);
   const rows = await sql<{ n: number }>(rig.db, 'SELECT count(*) AS n FROM queen.log_partitions');
   assert.equal(rows[0]!.n, ids.size);
+  assert.equal(created, ids.size, 'each was made by one of them');
   // Tenants do not share names.
   const other = await provision(rig.db, '00000000-0000-0000-0000-000000000002', [
     { queue: 'q0', partition: 'p0' },

@@ -38,7 +38,7 @@ test('rule 1: whole segments older than retentionSeconds go, consumed or not', a
   });
   await fill([3, 1, 2, 4]); // ages 40, 30, 20, 10
   await setCursor(db, id, 'g', -1);
-  assert.deepEqual(await step('segments'), { rows: 2, messages: 4, more: false });
+  assert.deepEqual(await step('segments'), { rows: 2, messages: 4, more: false, rule: 'retention' });
   assert.deepEqual(await bases(), [4, 6]);
   const state = (await logState(db, id))!;
   assert.equal(state.logStart, 4);
@@ -46,7 +46,7 @@ test('rule 1: whole segments older than retentionSeconds go, consumed or not', a
   assert.equal(state.txnsStart, 0);
   assert.equal(state.sidecar.length, 4);
   assert.deepEqual(await history(), [{ messages: 4, type: 'retention' }]);
-  assert.deepEqual(await step('segments'), { rows: 0, messages: 0, more: false });
+  assert.deepEqual(await step('segments'), { rows: 0, messages: 0, more: false, rule: null });
   assert.equal((await history()).length, 1);
 });
 
@@ -72,7 +72,12 @@ test('rule 2: only what every group has passed as a whole segment, and nothing w
   assert.equal((await step('segments'))?.rows, 0);
   await setCursor(db, id, 'g', 11);
   await setCursor(db, id, 'h', 4);
-  assert.deepEqual(await step('segments'), { rows: 1, messages: 3, more: false });
+  assert.deepEqual(await step('segments'), {
+    rows: 1,
+    messages: 3,
+    more: false,
+    rule: 'completed_retention',
+  });
   assert.deepEqual(await bases(), [3, 6, 9]);
   await setCursor(db, id, 'h', 5);
   assert.equal((await step('segments'))?.rows, 1);
@@ -105,7 +110,7 @@ test('rule 3: regardless of retention, leases and groups; the emptied partition 
   await setCursor(db, id, 'g', -1);
   await setLease(db, id, 'g', 3, 1000);
   assert.equal((await step('segments'))?.rows, 0);
-  assert.deepEqual(await step('max_wait'), { rows: 2, messages: 4, more: false });
+  assert.deepEqual(await step('max_wait'), { rows: 2, messages: 4, more: false, rule: 'max_wait' });
   const state = (await logState(db, id))!;
   assert.equal(state.logStart, 4);
   assert.equal(state.lastOffset, 3);
@@ -119,9 +124,9 @@ test('rule 3: regardless of retention, leases and groups; the emptied partition 
 test('a step is bounded by its rows and says that there is more', async (t) => {
   const { fill, step, bases } = await setup(t, { maxWaitTimeSeconds: 5 });
   await fill([1, 1, 1, 1, 1]);
-  assert.deepEqual(await step('max_wait', 2), { rows: 2, messages: 2, more: true });
-  assert.deepEqual(await step('max_wait', 2), { rows: 2, messages: 2, more: true });
-  assert.deepEqual(await step('max_wait', 2), { rows: 1, messages: 1, more: false });
+  assert.deepEqual(await step('max_wait', 2), { rows: 2, messages: 2, more: true, rule: 'max_wait' });
+  assert.deepEqual(await step('max_wait', 2), { rows: 2, messages: 2, more: true, rule: 'max_wait' });
+  assert.deepEqual(await step('max_wait', 2), { rows: 1, messages: 1, more: false, rule: 'max_wait' });
   assert.deepEqual(await bases(), []);
 });
 
@@ -134,9 +139,9 @@ test('a step ends with the segment that takes it past 32 MiB', async (t) => {
       "UPDATE queen.log_segments SET blob = convert_to(repeat('x', 12 * 1024 * 1024), 'UTF8')",
     ),
   );
-  assert.deepEqual(await step('max_wait'), { rows: 3, messages: 3, more: true });
+  assert.deepEqual(await step('max_wait'), { rows: 3, messages: 3, more: true, rule: 'max_wait' });
   assert.deepEqual(await bases(), [3, 4]);
-  assert.deepEqual(await step('max_wait'), { rows: 2, messages: 2, more: false });
+  assert.deepEqual(await step('max_wait'), { rows: 2, messages: 2, more: false, rule: 'max_wait' });
 });
 
 test('a limit that was lifted since the cycle began deletes nothing', async (t) => {
@@ -164,7 +169,7 @@ test('the sidecar lives the longest of window, completed retention and a quarter
   await queueWith(db, 'q', { dedupWindowSeconds: 1000 });
   assert.equal((await step('sidecar'))?.rows, 0);
   await queueWith(db, 'q', { dedupWindowSeconds: 1, completedRetentionSeconds: 1 });
-  assert.deepEqual(await step('sidecar'), { rows: 1, messages: 0, more: false });
+  assert.deepEqual(await step('sidecar'), { rows: 1, messages: 0, more: false, rule: null });
   const state = (await logState(db, id))!;
   assert.equal(state.txnsStart, 1);
   assert.equal(state.oldestTxnAt, state.sidecar[0]!.at);
