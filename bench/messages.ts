@@ -60,9 +60,18 @@ export class PushBody {
   /** The bytes, with transactionIds that nobody has used. The previous ones are gone: one request at a time. */
   stamp(partition: number): Buffer {
     const name = partitionName(partition);
+    return this.#stamp(() => name);
+  }
+
+  /** The same, each message to the partition after that of the one before. */
+  stampInTurn(first: number, partitions: number): Buffer {
+    return this.#stamp((i) => partitionName((first + i) % partitions));
+  }
+
+  #stamp(partition: (index: number) => string): Buffer {
     for (let i = 0; i < this.count; i++) {
       this.#bytes.write(String(++stamped).padStart(TXN_DIGITS, '0'), this.#txnAt[i]!, 'latin1');
-      this.#bytes.write(name, this.#partitionAt[i]!, 'latin1');
+      this.#bytes.write(partition(i), this.#partitionAt[i]!, 'latin1');
     }
     return this.#bytes;
   }

@@ -9,11 +9,12 @@ import { floor } from './workloads/floor.ts';
 import { idle } from './workloads/idle.ts';
 import { latency } from './workloads/latency.ts';
 import { memory } from './workloads/memory.ts';
+import { partitions } from './workloads/partitions.ts';
 import { popAck } from './workloads/pop_ack.ts';
 import { push } from './workloads/push.ts';
 import { singlePush } from './workloads/single_push.ts';
 
-const WORKLOADS: readonly Workload[] = [singlePush, floor, push, popAck, latency, idle, memory];
+const WORKLOADS: readonly Workload[] = [singlePush, floor, push, popAck, latency, idle, memory, partitions];
 
 const USAGE = `npm run bench -- [--quick] [--json] [--write] [--minutes n] [--only name]...
   --quick      short measurements, under a minute in all
