@@ -43,8 +43,7 @@ export class Draft {
     this.units = units;
     this.place = place;
     const first = units[0]!;
-    // The ids of one unit differ, by the first layer.
-    this.#distinct = units.length === 1;
+    this.#distinct = units.length === 1 && first.distinct;
     if (units.length === 1) {
       this.#frames = first.frames;
       this.#results = first.results;
@@ -111,7 +110,7 @@ export class Draft {
    */
   moved(place: Place): void {
     this.place = place;
-    this.#distinct = this.units.length === 1;
+    this.#distinct = this.units.length === 1 && this.units[0]!.distinct;
     if (this.#followers.length === 0) return;
     this.#followers = [];
     this.#frames = this.units.flatMap((unit) => unit.frames);

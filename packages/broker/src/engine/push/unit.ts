@@ -28,6 +28,8 @@ export interface Unit {
   readonly results: PushResult[];
   /** 16 bytes a frame. */
   readonly hashes: Buffer;
+  /** No transactionId occurs twice. False: may be. */
+  readonly distinct: boolean;
   /** Of the frames before compression, about. */
   readonly bytes: number;
   /** To be called once, when every result is final. */
@@ -100,6 +102,7 @@ export function groupRequest(request: PushRequest, nowMs: number): GroupedReques
       frames: group.frames,
       results: group.results,
       hashes: hashTransactionIds(group.transactionIds),
+      distinct: true,
       bytes: group.bytes,
       settle: () => {},
     });

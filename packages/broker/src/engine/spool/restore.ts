@@ -122,6 +122,8 @@ function pushUnit({ records }: SpooledUnit): Unit {
     frames,
     results,
     hashes: hashTransactionIds(frames.map((frame) => frame.transactionId)),
+    // It may come from several requests, to a queue that had no window then.
+    distinct: false,
     bytes: frames.length * HASH_BYTES,
     settle: () => {},
   };
