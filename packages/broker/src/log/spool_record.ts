@@ -38,6 +38,7 @@ const CRC_END = CRC_HEAD.length + CRC_DIGITS;
 const HEAD_BYTES = CRC_END + 2;
 const PAYLOAD_KEY = Buffer.from(',"payload":');
 const CLOSE = 0x7d;
+const UNFINISHED = 'the file ends in the middle of a record';
 const RECORD_BYTES_MIN = HEAD_BYTES + PAYLOAD_KEY.length + 2;
 
 export function encodeSpoolRecord({ tenant, queue, partition, frame, more }: SpoolRecord): Buffer {
@@ -83,6 +84,11 @@ export function* spoolPieces(file: Buffer, from = 0): Generator<SpoolPiece, void
     const end = at + LENGTH_BYTES + length;
     const record = decode(file.subarray(at + LENGTH_BYTES, end));
     if (typeof record !== 'string') yield { at, end, record };
+    // A record ends with a brace. From here on space was allotted and never filled.
+    else if (file.subarray(end - 1).every((byte) => byte === 0)) {
+      yield { at, end: file.length, fault: UNFINISHED, torn: true };
+      return;
+    }
     // A length that is damaged too would send us anywhere: what it leads to must be a record, or the end.
     else if (end === file.length || beginsRecord(file, end)) yield { at, end, fault: record, torn: false };
     else {
@@ -95,13 +101,12 @@ export function* spoolPieces(file: Buffer, from = 0): Generator<SpoolPiece, void
 
 /** No length that can be true. The end of a file that was being written is that, or zeros that were never filled. */
 function unframed(file: Buffer, at: number, length: number): { fault: string; torn: boolean } {
-  const rest = file.subarray(at);
-  if (rest.length < LENGTH_BYTES + CRC_HEAD.length || !rest.some((byte) => byte !== 0)) {
-    return { fault: 'the file ends in the middle of a record', torn: true };
-  }
-  const begun = CRC_HEAD.equals(rest.subarray(LENGTH_BYTES, LENGTH_BYTES + CRC_HEAD.length));
-  if (begun && length > rest.length - LENGTH_BYTES) {
-    return { fault: 'the file ends in the middle of a record', torn: true };
+  let end = file.length;
+  while (end > at && file[end - 1] === 0) end--;
+  const begun = file.subarray(at + LENGTH_BYTES, at + LENGTH_BYTES + CRC_HEAD.length);
+  const tooShort = end - at < LENGTH_BYTES + CRC_HEAD.length;
+  if (tooShort || (length > file.length - at - LENGTH_BYTES && CRC_HEAD.equals(begun))) {
+    return { fault: UNFINISHED, torn: true };
   }
   return { fault: `${length} is no length of a record`, torn: false };
 }

@@ -54,7 +54,7 @@ const WRITE_BYTES_MAX = 16 * 1024 * 1024;
 export class SpoolWriter {
   readonly #options: WriterOptions;
   #jobs: Job[] = [];
-  #running: Promise<void> | null = null;
+  #running = false;
   #file: Growing | null = null;
   #lastMs = 0;
   #sequence = 0;
@@ -83,20 +83,20 @@ export class SpoolWriter {
 
   /** Finishes the file that grows, if there is one. */
   async finish(): Promise<void> {
-    if (this.#file === null && this.#running === null) return;
+    if (this.#file === null && !this.#running) return;
     await this.#add(null, 0);
   }
 
   #add(bytes: Buffer | null, events: number): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#jobs.push({ bytes, events, resolve, reject });
-      this.#running ??= this.#run().finally(() => {
-        this.#running = null;
-      });
+      if (!this.#running) void this.#run();
     });
   }
 
+  /** Never rejects. */
   async #run(): Promise<void> {
+    this.#running = true;
     // What this turn of the event loop brings goes into the first write already.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#jobs.length > 0) {
@@ -109,6 +109,8 @@ export class SpoolWriter {
         for (const job of jobs) job.reject(error);
       }
     }
+    // In one go with the look at the jobs: who comes now must not think that somebody is still at work.
+    this.#running = false;
   }
 
   /** One order to finish, or as many appends as go into one write and one file. */
