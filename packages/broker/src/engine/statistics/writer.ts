@@ -86,11 +86,11 @@ export class MetricsWriter {
     if (!this.#active) return;
     this.#active = false;
     const { clock, log } = this.#deps;
-    const late = new Promise<void>((resolve) => {
-      clock.after(STOP_MS, resolve);
-    });
+    const late = Promise.withResolvers<void>();
+    const timer = clock.after(STOP_MS, late.resolve);
     const last = this.flush().catch((err) => log.warn({ err }, 'the last numbers were not written down'));
-    await Promise.race([last, late]);
+    await Promise.race([last, late.promise]);
+    timer.cancel();
   }
 
   /** Writes what was counted until now. Rejects when the database did not take it; then it is kept. */
