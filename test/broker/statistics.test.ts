@@ -4,40 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Metrics } from '../../packages/broker/src/observability/metrics.ts';
-import { registerEngine } from '../../packages/broker/src/start/engine.ts';
-import { registerStatistics } from '../../packages/broker/src/start/statistics.ts';
-import type { Cleanup } from '../kit/cleanup.ts';
 import type { Message } from './client.ts';
-import { type Live, type LiveOptions, openLive } from './live.ts';
-
-// biome-ignore lint/suspicious/noExplicitAny: answers of twenty shapes, of which a test reads a few keys.
-type Json = Record<string, any>;
-
-interface Counted extends Live {
-  get(path: string, headers?: Record<string, string>): Promise<Json>;
-  /** The value of a family's line; undefined: there is no such line. */
-  family(line: string): Promise<number | undefined>;
-}
-
-async function open(t: Cleanup, options: LiveOptions = {}): Promise<Counted> {
-  const metrics = new Metrics();
-  const live = await openLive(t, { ...options, server: { metrics, ...options.server } });
-  registerEngine(metrics, live.broker);
-  registerStatistics(metrics, live.broker);
-  return Object.assign(live, {
-    async get(path: string, headers: Record<string, string> = {}) {
-      const { status, body } = await live.ask<Json>('GET', path, undefined, headers);
-      assert.equal(status, 200, `${path}: ${JSON.stringify(body)}`);
-      return body;
-    },
-    async family(line: string) {
-      const text = await metrics.expose();
-      const found = text.split('\n').find((each) => each.startsWith(`${line} `));
-      return found === undefined ? undefined : Number(found.slice(line.length + 1));
-    },
-  });
-}
+import { type Json, openCounted } from './counted.ts';
+import type { Live } from './live.ts';
 
 const sum = (list: Json[], key: string) => list.reduce((total, each) => total + (each[key] as number), 0);
 
@@ -87,7 +56,7 @@ function pick({ transactionId, partitionId, leaseId }: Message) {
 }
 
 test('the numbers of a known workload', async (t) => {
-  const live = await open(t);
+  const live = await openCounted(t);
   await workload(live);
   const standing = { total: 12, pending: 5, processing: 0, completed: 6, deadLetter: 1 };
 

@@ -6,10 +6,10 @@ import { loadConfig } from '../../src/config.ts';
 
 const MACHINE = { cores: 2, memoryBytes: 8 * 1024 ** 3 };
 
-function plan(env: NodeJS.ProcessEnv, cores: number, maxConnections: number | null) {
+function plan(env: NodeJS.ProcessEnv, cores: number, maxConnections: number | null, durable = true) {
   const loaded = loadConfig(env, MACHINE);
   assert.ok(loaded.ok);
-  return planPool(loaded.config, cores, maxConnections);
+  return planPool(loaded.config, cores, maxConnections, durable);
 }
 
 test('a pool of 160 gives the figures that are known to work for it', () => {
@@ -28,13 +28,25 @@ test('two cores get a pool that fits them, and leave an external server its half
   assert.ok(!('faults' in shared) && shared.poolSize === 50);
 });
 
+test('commits that wait for no flush need fewer calls at a time, unless somebody says how many', () => {
+  const env = { DB_POOL_SIZE: '160' };
+  const lazy = plan(env, 32, null, false);
+  assert.ok(!('faults' in lazy) && lazy.min === 64 && lazy.max === 64 && lazy.init === 64);
+  const fewer = plan({ ...env, QUEEN_ADMISSION_NOSYNC_BUDGET: '20' }, 32, null, false);
+  assert.ok(!('faults' in fewer) && fewer.min === 20 && fewer.max === 20);
+  const told = plan({ ...env, QUEEN_ADMISSION_MAX: '100' }, 32, null, false);
+  assert.ok(!('faults' in told) && told.max === 100);
+  assert.deepEqual(plan({}, 2, null, false), plan({}, 2, null), 'a small pool is below it anyway');
+});
+
 test('whatever the machine and the server, a derived plan holds together', () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 1, max: 256 }),
       fc.option(fc.integer({ min: 20, max: 10_000 })),
-      (cores, max) => {
-        const derived = plan({}, cores, max);
+      fc.boolean(),
+      (cores, max, durable) => {
+        const derived = plan({}, cores, max, durable);
         assert.ok(!('faults' in derived), JSON.stringify(derived));
         assert.ok(derived.min >= 1 && derived.min <= derived.init && derived.init <= derived.max);
         assert.ok(derived.max <= derived.poolSize - derived.reserve);

@@ -43,6 +43,30 @@ test('lanes and bursts are capped', () => {
   assert.equal(pilot.choose('x', ringOf(1_000, 1)).partitions, 5);
 });
 
+test('in the shadow the log tells now and then what would have been chosen', () => {
+  const clock = new FakeClock();
+  const lines: Record<string, unknown>[] = [];
+  const log = { info: (facts: object) => lines.push({ ...facts }), warn() {}, error() {} };
+  const pilot = new Autopilot(clock, { ...POP_DEFAULTS, autopilot: 'shadow' }, log);
+  for (let second = 0; second < 25; second++) {
+    pilot.choose('tenant\u001fq\u001fg', ringOf(1_000, 1));
+    clock.advance(1_000);
+  }
+  assert.equal(pilot.choices, 25);
+  assert.deepEqual(
+    lines.map(({ queue, group, partitions, choices }) => [queue, group, partitions, choices]),
+    [
+      ['q', 'g', 64, 1],
+      ['q', 'g', 64, 10],
+      ['q', 'g', 64, 10],
+    ],
+  );
+  const applied = new Autopilot(clock, POP_DEFAULTS, log);
+  applied.choose('tenant\u001fq\u001fg', ringOf(1_000, 1));
+  assert.deepEqual([applied.choices, lines.length], [1, 3]);
+  assert.deepEqual(applied.partitions.read([0.5]), [64]);
+});
+
 test('a pop with autopilot fills what the caller left out, and says so', async (t) => {
   const rig = await setup(t);
   const broker = await rig.broker();

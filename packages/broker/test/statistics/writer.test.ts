@@ -20,7 +20,7 @@ const ROWS = statement(
 );
 const BROKERS = statement(
   'writer_brokers',
-  'SELECT b.server, b.push_messages AS pushed, b.looks, b.rss_bytes AS rss FROM queen.broker_metrics b ORDER BY b.at',
+  'SELECT b.server, b.push_messages AS pushed, b.looks, b.rss_bytes AS rss FROM queen.broker_metrics b ORDER BY b.bucket',
 );
 
 interface Row {

@@ -205,6 +205,12 @@ export class Ledger {
     if (counts !== null) counts.parkedSum += pops;
   }
 
+  /** Nothing was counted since the last time. */
+  get empty(): boolean {
+    const entries = this.#queues.size + this.#partitions.size + this.#byId.size;
+    return entries === 0 && Object.values(this.#totals).every((count) => count === 0);
+  }
+
   /** Everything since the last time. */
   take(): Taken {
     const queues = [...this.#queues.values(), ...this.#partitions.values(), ...this.#byId.values()];

@@ -43,8 +43,8 @@ export interface WriterDeps {
 const QUEUES_A_FLUSH = 2_000;
 /** Behind the boundary, so that a clock a little off does not flush just before it. */
 const SETTLE_MS = 50;
-/** How fresh a reader wants the numbers of this broker. */
-const FRESH_MS = 1_000;
+/** How fresh a reader wants gauges and waiting pops, when nothing was answered since. */
+const GAUGES_MS = 1_000;
 /** A stop waits so long for a database that does not answer. */
 const STOP_MS = 2_000;
 const LOOK_MS = { least: 200, most: 5_000 };
@@ -101,12 +101,13 @@ export class MetricsWriter {
     return this.#running;
   }
 
-  /** For a reader: what this broker has counted is written, unless that was so a moment ago. Never rejects. */
+  /** For a reader: whatever this broker has answered before is written down. Never rejects. */
   async freshen(): Promise<void> {
-    if (this.#deps.clock.now() - this.#takenAt < FRESH_MS && this.#unsent.length === 0) {
-      await this.#running?.catch(() => {});
-      return;
-    }
+    // That one may have begun before the last answer.
+    await this.#running?.catch(() => {});
+    const { clock, ledger } = this.#deps;
+    const recent = clock.now() - this.#takenAt < GAUGES_MS;
+    if (recent && ledger.empty && this.#unsent.length === 0) return;
     await this.flush().catch((err) => this.#deps.log.warn({ err }, 'numbers not written down yet'));
   }
 

@@ -1,5 +1,5 @@
 -- Statistics, second half: what has passed through. Every broker counts in memory and writes the differences now and then
--- (metrics_flush): rows by minute and queue, the same by the hour, and one row about the broker itself.
+-- (metrics_flush): rows by minute and queue, the same by the hour, and rows by minute about the broker itself.
 --
 -- Exactly once: a writer (one process) numbers its flushes, and a number that is not above the last one changes nothing.
 -- So a flush whose answer was lost is sent again as it is.
@@ -48,13 +48,12 @@ CREATE INDEX IF NOT EXISTS idx_queue_metrics_queue
 -- For what is about all tenants (the newest minutes, the removal of old rows): rows come in the order of their time.
 CREATE INDEX IF NOT EXISTS idx_queue_metrics_bucket ON queen.queue_metrics USING brin (bucket) WITH (pages_per_range = 16);
 
--- One row a flush of a broker. Gauges are arrays of mean, least, greatest and last over `looks` looks.
+-- One row a minute and broker (process). Gauges are arrays of mean, least, greatest and last over `looks` looks.
 CREATE TABLE IF NOT EXISTS queen.broker_metrics (
   writer        uuid NOT NULL,
-  seq           bigint NOT NULL,
+  bucket        timestamptz NOT NULL,
   server        text NOT NULL,
-  at            timestamptz NOT NULL,
-  elapsed_ms    bigint NOT NULL,
+  seen_at       timestamptz NOT NULL,
   uptime_s      float8 NOT NULL,
   push_requests bigint NOT NULL,
   push_messages bigint NOT NULL,
@@ -79,9 +78,16 @@ CREATE TABLE IF NOT EXISTS queen.broker_metrics (
   pool_idle     float8[] NOT NULL,
   pool_active   float8[] NOT NULL,
   loop_lag_ms   float8[] NOT NULL,
-  PRIMARY KEY (writer, seq)
-);
-CREATE INDEX IF NOT EXISTS idx_broker_metrics_at ON queen.broker_metrics (at);
+  PRIMARY KEY (writer, bucket)
+) WITH (fillfactor = 80);
+CREATE INDEX IF NOT EXISTS idx_broker_metrics_bucket ON queen.broker_metrics (bucket);
+
+-- Two gauges of the same thing over p_a and (later) p_b looks, as one.
+CREATE OR REPLACE FUNCTION queen.gauge_join(p_first float8[], p_a bigint, p_second float8[], p_b bigint) RETURNS float8[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT ARRAY[(p_first[1] * p_a + p_second[1] * p_b) / (p_a + p_b), least(p_first[2], p_second[2]),
+               greatest(p_first[3], p_second[3]), p_second[4]]
+$$;
 
 -- Sums over all brokers since the beginning; they outlive the rows.
 CREATE TABLE IF NOT EXISTS queen.cluster_totals (
@@ -120,26 +126,45 @@ LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-  v_now timestamptz := queen.clock();
-  v_at  timestamptz := v_now - (p_age_ms + p_elapsed_ms / 2) * interval '1 millisecond';
+  v_broker queen.broker_metrics;
+  v_now    timestamptz := queen.clock();
+  v_at     timestamptz := v_now - (p_age_ms + p_elapsed_ms / 2) * interval '1 millisecond';
 BEGIN
   INSERT INTO queen.metrics_writers AS w (writer, seq, seen_at) VALUES (p_writer, p_seq, v_now)
   ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, seen_at = excluded.seen_at WHERE w.seq < excluded.seq;
   IF NOT FOUND THEN RETURN false; END IF;
 
   IF p_broker IS NOT NULL THEN
-    INSERT INTO queen.broker_metrics
-    SELECT (jsonb_populate_record(NULL::queen.broker_metrics,
-              p_broker || jsonb_build_object('writer', p_writer, 'seq', p_seq, 'server', p_server, 'at', v_at,
-                                             'elapsed_ms', p_elapsed_ms))).*;
+    v_broker := jsonb_populate_record(NULL::queen.broker_metrics,
+      p_broker || jsonb_build_object('writer', p_writer, 'server', p_server, 'seen_at', v_now, 'bucket',
+                                     date_bin('1 minute', v_at, timestamptz 'epoch')));
+    INSERT INTO queen.broker_metrics AS m VALUES (v_broker.*)
+    ON CONFLICT (writer, bucket) DO UPDATE
+       SET seen_at = excluded.seen_at, uptime_s = excluded.uptime_s,
+           push_requests = m.push_requests + excluded.push_requests,
+           push_messages = m.push_messages + excluded.push_messages,
+           pop_requests = m.pop_requests + excluded.pop_requests, pop_messages = m.pop_messages + excluded.pop_messages,
+           pop_empty = m.pop_empty + excluded.pop_empty, ack_requests = m.ack_requests + excluded.ack_requests,
+           ack_messages = m.ack_messages + excluded.ack_messages, ack_success = m.ack_success + excluded.ack_success,
+           ack_failed = m.ack_failed + excluded.ack_failed, dlq = m.dlq + excluded.dlq,
+           transactions = m.transactions + excluded.transactions, db_errors = m.db_errors + excluded.db_errors,
+           lag_count = m.lag_count + excluded.lag_count, lag_sum_us = m.lag_sum_us + excluded.lag_sum_us,
+           lag_max_us = greatest(m.lag_max_us, excluded.lag_max_us), looks = m.looks + excluded.looks,
+           cpu_user = queen.gauge_join(m.cpu_user, m.looks, excluded.cpu_user, excluded.looks),
+           cpu_system = queen.gauge_join(m.cpu_system, m.looks, excluded.cpu_system, excluded.looks),
+           rss_bytes = queen.gauge_join(m.rss_bytes, m.looks, excluded.rss_bytes, excluded.looks),
+           pool_size = queen.gauge_join(m.pool_size, m.looks, excluded.pool_size, excluded.looks),
+           pool_idle = queen.gauge_join(m.pool_idle, m.looks, excluded.pool_idle, excluded.looks),
+           pool_active = queen.gauge_join(m.pool_active, m.looks, excluded.pool_active, excluded.looks),
+           loop_lag_ms = queen.gauge_join(m.loop_lag_ms, m.looks, excluded.loop_lag_ms, excluded.looks);
     UPDATE queen.cluster_totals t
-       SET push_requests = t.push_requests + b.push_requests, push_messages = t.push_messages + b.push_messages,
-           pop_requests = t.pop_requests + b.pop_requests, pop_messages = t.pop_messages + b.pop_messages,
-           ack_requests = t.ack_requests + b.ack_requests, ack_messages = t.ack_messages + b.ack_messages,
-           ack_success = t.ack_success + b.ack_success, ack_failed = t.ack_failed + b.ack_failed, dlq = t.dlq + b.dlq,
-           transactions = t.transactions + b.transactions, db_errors = t.db_errors + b.db_errors
-      FROM queen.broker_metrics b
-     WHERE b.writer = p_writer AND b.seq = p_seq;
+       SET push_requests = t.push_requests + v_broker.push_requests,
+           push_messages = t.push_messages + v_broker.push_messages,
+           pop_requests = t.pop_requests + v_broker.pop_requests, pop_messages = t.pop_messages + v_broker.pop_messages,
+           ack_requests = t.ack_requests + v_broker.ack_requests, ack_messages = t.ack_messages + v_broker.ack_messages,
+           ack_success = t.ack_success + v_broker.ack_success, ack_failed = t.ack_failed + v_broker.ack_failed,
+           dlq = t.dlq + v_broker.dlq, transactions = t.transactions + v_broker.transactions,
+           db_errors = t.db_errors + v_broker.db_errors;
   END IF;
 
   WITH given AS MATERIALIZED (
@@ -222,7 +247,7 @@ BEGIN
                                 FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS v_queues = ROW_COUNT;
   DELETE FROM queen.broker_metrics m
-   WHERE m.ctid = ANY (ARRAY(SELECT o.ctid FROM queen.broker_metrics o WHERE o.at < p_cutoff ORDER BY o.at LIMIT p_rows));
+   WHERE m.ctid = ANY (ARRAY(SELECT o.ctid FROM queen.broker_metrics o WHERE o.bucket < p_cutoff ORDER BY o.bucket LIMIT p_rows));
   GET DIAGNOSTICS v_brokers = ROW_COUNT;
   DELETE FROM queen.metrics_writers w WHERE w.seen_at < queen.clock() - interval '1 day';
   RETURN greatest(v_queues, v_brokers);

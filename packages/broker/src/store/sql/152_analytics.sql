@@ -268,11 +268,13 @@ BEGIN
          ARRAY[avg(b.loop_lag_ms[1]), min(b.loop_lag_ms[2]), max(b.loop_lag_ms[3]),
                max(b.loop_lag_ms[4]) FILTER (WHERE b.newest)],
          ARRAY[avg(b.uptime_s), min(b.uptime_s), max(b.uptime_s), max(b.uptime_s) FILTER (WHERE b.newest)],
-         max(b.at)
-    FROM (SELECT m.*, queen.bar_start(p_step, m.at) AS bar,
-                 row_number() OVER (PARTITION BY queen.bar_start(p_step, m.at), m.server ORDER BY m.at DESC) = 1 AS newest
+         max(b.seen_at)
+    FROM (SELECT m.*, queen.bar_start(p_step, m.bucket) AS bar,
+                 row_number() OVER (PARTITION BY queen.bar_start(p_step, m.bucket), m.server ORDER BY m.seen_at DESC) = 1
+                   AS newest
             FROM queen.broker_metrics m
-           WHERE m.at >= queen.bar_start(p_step, p_from) AND m.at <= p_to AND (p_server IS NULL OR m.server = p_server)
+           WHERE m.bucket >= queen.bar_start(p_step, p_from) AND m.bucket <= p_to
+             AND (p_server IS NULL OR m.server = p_server)
          ) AS b
    GROUP BY b.bar, b.server ORDER BY b.bar, b.server;
 END $$;
