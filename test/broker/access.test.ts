@@ -246,6 +246,16 @@ async function furnish(live: Live, headers: Record<string, string>): Promise<Nam
   await ask('POST', '/api/v1/kv', {
     operations: [{ op: 'put', ns: 'n-settings', key: 'k-mode', value: 'the owner’s', forever: true }],
   });
+  const payload = Buffer.from('"the owner’s"').toString('base64');
+  const timer = {
+    op: 'schedule',
+    queue: 'q-orders',
+    timerKey: 'k-mode',
+    delayMs: 3_600_000,
+    txn: 'm-late',
+    payload,
+  };
+  await ask('POST', '/api/v1/timers', { operations: [timer] });
   await ask('POST', '/api/v1/traces', {
     partitionId,
     transactionId,
@@ -312,6 +322,7 @@ test('what belongs to another tenant is answered like what does not exist', asyn
       `/api/v1/messages/${theirs.partitionId}/${theirs.transactionId}`,
       '/api/v1/kv/n-settings/k-mode',
       '/api/v1/resources/kv/namespaces',
+      '/api/v1/timers/q-orders/k-mode',
       `/api/v1/traces/${theirs.partitionId}/${theirs.transactionId}`,
       '/api/v1/traces/by-name/r-trip',
     ];
@@ -375,6 +386,10 @@ test('what belongs to another tenant is answered like what does not exist', asyn
   assert.equal(status('POST /api/v1/traces'), 404);
   assert.deepEqual(said('GET /api/v1/traces/:partitionId/:transactionId').traces, []);
   assert.equal(said('POST /api/v1/kv').results[0].found, false);
+  assert.equal(said('POST /api/v1/timers').results[0].status, 'absent');
+  assert.equal(said('DELETE /api/v1/timers/:queue/*').status, 'absent');
+  assert.equal(said('GET /api/v1/timers/:queue/*').found, false);
+  assert.deepEqual(said('GET /api/v1/timers/:queue').rows, []);
   // Of its own queue by that name it gets what it pushed itself.
   assert.deepEqual(
     said('GET /api/v1/pop/queue/:queue').messages.map(({ data }: Message) => data),

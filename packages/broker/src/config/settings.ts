@@ -562,6 +562,81 @@ export const SETTINGS = {
     }),
   },
 
+  timers: {
+    maxHorizonSeconds: integer('QUEEN_TIMERS_MAX_HORIZON_S', {
+      default: 7_776_000,
+      min: 1,
+      max: 315_360_000,
+      about: 'how far ahead a timer may be scheduled, in seconds, unless the plan of its tenant says less',
+    }),
+    maxPayloadBytes: integer('QUEEN_TIMERS_MAX_PAYLOAD_BYTES', {
+      default: 1_048_576,
+      min: 1,
+      max: 16_777_216,
+      about: "bytes of a timer's payload, compressed or not",
+    }),
+    minSleepMs: integer('QUEEN_SWEEPER_MIN_SLEEP_MS', {
+      default: 5,
+      min: 1,
+      max: 10_000,
+      about: 'shortest pause between two looks for due timers',
+    }),
+    maxSleepMs: integer('QUEEN_SWEEPER_MAX_SLEEP_MS', {
+      default: 1000,
+      min: 1,
+      max: HOUR_MS,
+      about: 'longest pause while timers are scheduled',
+    }),
+    idleMaxSleepMs: integer('QUEEN_SWEEPER_IDLE_MAX_SLEEP_MS', {
+      default: 30_000,
+      min: 1,
+      max: HOUR_MS,
+      about: 'longest pause while none are',
+    }),
+    idleAfterCycles: integer('QUEEN_SWEEPER_IDLE_AFTER_CYCLES', {
+      default: 5,
+      min: 1,
+      max: 1_000_000,
+      about: 'looks in a row that find no timer before the pause becomes that long',
+    }),
+    leaseMs: integer('QUEEN_SWEEPER_LEASE_MS', {
+      default: 30_000,
+      min: 1000,
+      max: HOUR_MS,
+      about: 'how long a due timer is held for its fire; after a crash it fires that much later',
+    }),
+    claimBatch: integer('QUEEN_SWEEPER_CLAIM_BATCH', {
+      default: 200,
+      min: 1,
+      max: 4096,
+      about: 'due timers that are taken at a time',
+    }),
+    cycleMaxRows: integer('QUEEN_SWEEPER_CYCLE_MAX_ROWS', {
+      default: 5000,
+      min: 1,
+      max: 10_000_000,
+      about: 'timers that are fired without a pause',
+    }),
+    maxFireBytes: integer('QUEEN_SWEEPER_MAX_FIRE_BYTES', {
+      default: 8_388_608,
+      min: 1024,
+      max: GIB / 8,
+      about: 'bytes of payload in one fire',
+    }),
+    parallelism: integer('QUEEN_SWEEPER_PARALLELISM', {
+      default: 1,
+      min: 1,
+      max: 16,
+      about: 'fires at a time; above 1, timers of one partition may enter it out of the order of their times',
+    }),
+    maxAttempts: integer('QUEEN_SWEEPER_MAX_ATTEMPTS', {
+      default: 5,
+      min: 1,
+      max: 1000,
+      about: 'failures after which a timer becomes a dead letter',
+    }),
+  },
+
   security: {
     encryptionKey: text('QUEEN_ENCRYPTION_KEY', {
       default: null,

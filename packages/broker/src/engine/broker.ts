@@ -45,6 +45,10 @@ import { Spool, type SpoolDeps, type SpoolSettings } from './spool/spool.ts';
 import { assembleStatistics, counted, type StatisticsSettings } from './statistics/assemble.ts';
 import { Switches } from './system/switches.ts';
 import { System } from './system/system.ts';
+import { Backlog } from './timers/backlog.ts';
+import { Firing } from './timers/firing.ts';
+import { type SweeperSettings, TimerSweeper } from './timers/sweeper.ts';
+import { Timers, type TimersSettings } from './timers/timers.ts';
 import { Traces } from './traces/traces.ts';
 import { TransactionPath } from './transaction/path.ts';
 import type { BrokerFace } from './types.ts';
@@ -74,13 +78,14 @@ export interface EngineSettings {
   kv: KvSettings & {
     /** A tenant without a plan may use neither KV nor timers. */
     requireGrant: boolean;
-    /** Expired keys are deleted here. */
+    /** Expired keys are deleted, and timers fired here. */
     sweeper: boolean;
     expiry: ExpirySettings;
     usageMs: number;
   };
   /** Null: what the database does not take is refused. */
   spool: SpoolSettings | null;
+  timers: TimersSettings & { sweep: SweeperSettings; attemptsMax: number };
   /** Several tenants share the database. */
   tenancy: boolean;
   /** Null: no queue can be encrypted here. */
@@ -288,6 +293,47 @@ async function assemble(
     clock,
     settings: settings.kv,
   });
+  // In the lane of the pushes: a timer's message is one like theirs, and has a time to keep.
+  const sweep = <T>(work: (on: Queryable) => Promise<T>) => admission.run('push', () => work(db));
+  const firing = new Firing({
+    run: sweep,
+    memo: pushPath.memo,
+    provisioner: pushPath.provisioner,
+    dedup,
+    announcer: wake,
+    quotas,
+    seal: sealing.seal,
+    zstdLevel: settings.zstdLevel,
+    clock,
+    settings: { ...settings.timers.sweep, attemptsMax: settings.timers.attemptsMax },
+    log,
+  });
+  const timerSweeper = new TimerSweeper({
+    run: sweep,
+    firing,
+    paused: () => !switches.now('timers_fire_enabled'),
+    clock,
+    settings: settings.timers.sweep,
+    log,
+  });
+  wake.onTimers = () => timerSweeper.heard();
+  switches.onChange((now, before) => {
+    if (now.timers_fire_enabled && !before.timers_fire_enabled) timerSweeper.ring(0);
+  });
+  const timers = new Timers({
+    run: (work) => kvPath.lend(work),
+    quotas,
+    enabled: switches.one('timers_schedule_enabled'),
+    scheduled: (delayMs) => timerSweeper.ring(delayMs),
+    // Who finds nothing scheduled looks again after this long: what is due later needs no word.
+    soonMs: settings.timers.sweep.idleSleepMs,
+    tellPeers: () => wake.peers?.timersScheduled(),
+    seal: sealing.seal,
+    memo: pushPath.memo,
+    clock,
+    settings: settings.timers,
+  });
+  const timerBacklog = new Backlog(read, clock);
   const transactionPath = new TransactionPath({
     db,
     admission,
@@ -300,7 +346,7 @@ async function assemble(
     announcer: wake,
     registry: settings.ack.registry ? registry : null,
     kv: kvPath,
-    timers: null,
+    timers: timers.ride,
     tenancy: settings.tenancy,
     concurrency: Math.max(2, Math.floor(settings.admission.min / 2)),
     clock,
@@ -361,7 +407,7 @@ async function assemble(
     new RetainedBytes(background, { intervalMs: settings.retainedBytesMs }),
     new KvUsage(background, { intervalMs: settings.kv.usageMs }),
     refresh,
-    ...(settings.kv.sweeper ? [kvExpiry] : []),
+    ...(settings.kv.sweeper ? [kvExpiry, timerSweeper] : []),
   ];
 
   const face: BrokerFace = {
@@ -389,6 +435,7 @@ async function assemble(
     traces,
     system,
     statistics,
+    timers,
     kv: (request) => kvPath.kv(request),
     kvNamespaces: (tenant) => kvPath.kvNamespaces(tenant),
     kvList: (request) => kvPath.kvList(request),
@@ -417,6 +464,10 @@ async function assemble(
     kvExpiry,
     switches,
     spool,
+    timers,
+    timerSweeper,
+    timerBacklog,
+    firing,
     quotas,
     retention,
     garbage,

@@ -11,6 +11,7 @@ import type { KvFace } from './kv/operations.ts';
 import type { MessagesFace, RecordsFace } from './reads/face.ts';
 import type { StatisticsFace } from './statistics/face.ts';
 import type { SystemFace } from './system/face.ts';
+import type { TimersFace } from './timers/face.ts';
 import type { TracesFace } from './traces/face.ts';
 import type { TransactionFace } from './transaction/types.ts';
 
@@ -296,6 +297,7 @@ export interface BrokerFace extends KvFace, TransactionFace {
   readonly traces: TracesFace;
   readonly system: SystemFace;
   readonly statistics: StatisticsFace;
+  readonly timers: TimersFace;
   /** One round trip to the database; false when it does not answer. */
   healthy(): Promise<boolean>;
 }

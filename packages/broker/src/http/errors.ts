@@ -63,6 +63,14 @@ export const FAULTS = {
   kv_unavailable: { status: 503, sentence: 'kv_unavailable' },
   kv_failed: { status: 500, sentence: 'kv_unavailable' },
 
+  // Timers.
+  timers_bad_request: { status: 400, sentence: 'timers_bad_request' },
+  timer_horizon_exceeded: { status: 403, sentence: 'timer_horizon_exceeded' },
+  timers_quota_exceeded: { status: 403, sentence: 'timers_quota_exceeded' },
+  timers_disabled: { status: 503, sentence: 'timers_disabled' },
+  timers_unavailable: { status: 503, sentence: 'timers_unavailable' },
+  timers_failed: { status: 500, sentence: 'timers_unavailable' },
+
   // What went wrong here.
   overloaded: { status: 429, sentence: 'too much is in flight, try again shortly' },
   pool: { status: 500, sentence: 'pool' },

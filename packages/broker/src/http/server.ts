@@ -40,6 +40,7 @@ import { rootRoute } from './routes/root.ts';
 import { standingRoutes } from './routes/standing.ts';
 import { type PoolNumbers, type SealingNumbers, statusRoutes } from './routes/status.ts';
 import { systemRoutes } from './routes/system.ts';
+import { timerRoutes } from './routes/timers.ts';
 import { traceRoutes } from './routes/traces.ts';
 import { transactionRoutes } from './routes/transaction.ts';
 import { splitTarget } from './target.ts';
@@ -166,6 +167,7 @@ export function createServer(options: ServerOptions): HttpServer {
   systemRoutes(app, broker, options.serverId);
   standingRoutes(app, broker.statistics);
   analyticsRoutes(app, broker.statistics);
+  timerRoutes(app, broker.timers);
   statusRoutes(app, { ...options, traffic });
   rootRoute(app, options.version);
   registerMetrics(metrics, traffic, connections, bodies);

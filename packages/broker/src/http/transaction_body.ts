@@ -3,6 +3,7 @@
  * spans, and now and then somebody else gets a turn.
  */
 import type { KvOperation } from '../engine/kv/operations.ts';
+import type { TimerOperation } from '../engine/timers/face.ts';
 import type { TransactionOperation } from '../engine/transaction/types.ts';
 import { type AckItem, DEFAULT_PARTITION, QUEUE_MODE_GROUP } from '../engine/types.ts';
 import { BodyFault } from '../log/json/fault.ts';
@@ -13,11 +14,12 @@ import { nameFault, requiredNameFault, TRANSACTION_ID_BYTES_MAX, transactionIdFa
 import { parseUuid } from '../log/uuid.ts';
 import { statusOf, storable } from './hot/ack_body.ts';
 import { readOperations } from './kv_body.ts';
+import { readTimerOperations } from './timers_body.ts';
 
 export interface TransactionBody {
   operations: TransactionOperation[];
   kv: KvOperation[];
-  timers: unknown[];
+  timers: TimerOperation[];
   requiredLeases: string[];
 }
 
@@ -77,7 +79,7 @@ export async function readTransactionBody(body: Buffer, turn: () => Promise<void
   return {
     operations: await readAll(operations, turn),
     kv: kv == null || isNull(kv) ? [] : readOperations(kv, 'kv'),
-    timers: optionalArray(timers, 'timers'),
+    timers: timers == null || isNull(timers) ? [] : await readTimerOperations(timers, 'timers', turn),
     requiredLeases: requiredLeases as string[],
   };
 }

@@ -21,7 +21,13 @@ export type FaultPoint =
   /** Messages are on this broker's disk; nobody has been told. */
   | 'spool.kept'
   /** Messages of the spool are in the log, or the database said why not; the disk does not know yet. */
-  | 'spool.stored';
+  | 'spool.stored'
+  /** Timers are scheduled or cancelled; the caller has not been told. */
+  | 'timers.applied'
+  /** Due timers are claimed; nothing is fired yet. */
+  | 'timers.claimed'
+  /** Their messages are in the log and their rows gone; nobody has been told. */
+  | 'timers.fired';
 
 export type FaultHook = (point: FaultPoint) => void;
 

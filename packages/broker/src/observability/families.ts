@@ -182,6 +182,41 @@ export const FAMILIES = {
   queen_dlq_depth: gauge('Dead letters', 'scope'),
   queen_dlq_depth_by_queue: gauge('Dead letters of the queue', 'queue'),
 
+  // Timers.
+  queen_timers_due: gauge('Timers that are due and not fired, counted up to a bound'),
+  queen_timers_due_capped: gauge('1 when more of them may be due than were counted'),
+  queen_timers_oldest_late_seconds: gauge('How late the latest of the due timers is'),
+  queen_timers_fire_lag_seconds: gauge(
+    'How late timers of this process fired recently',
+    'tenant',
+    'quantile',
+  ),
+  queen_timers_fire_lag_tenants_dropped_total: counter('Fired timers whose tenant found no room in the lag'),
+  queen_timers_operations_total: counter('Operations on timers by what came of them', 'outcome'),
+  queen_timers_fired_total: counter(
+    'Claimed timers by what came of them: fired, found to be claimed by another broker, or given back',
+    'outcome',
+  ),
+  queen_timers_dlq_total: counter('Timers that became dead letters'),
+  queen_timers_fire_failures_total: counter(
+    'Fires that failed, by kind and SQLSTATE class',
+    'kind',
+    'sqlstate',
+  ),
+  queen_timers_poisoned_total: counter('Failures of single timers that were their own fault'),
+  queen_timers_schedule_rejected_total: counter(
+    'Calls that schedule and were turned away, by reason',
+    'reason',
+  ),
+  queen_sweeper_cycle_milliseconds: gauge('Duration of the last cycle of the timers'),
+  queen_sweeper_sleep_milliseconds: gauge('Pause before the next one'),
+  queen_sweeper_rows_total: counter('Rows that were swept, by phase', 'phase'),
+  queen_sweeper_skip_locked_total: counter('Due timers that were passed by, since another broker had them'),
+  queen_sweeper_phase_skipped_total: counter(
+    'Phases that were left out, since they are switched off',
+    'phase',
+  ),
+
   // Retention.
   queen_retention_passes_total: counter('Retention passes of this process'),
   queen_retention_messages_total: counter('Messages deleted by retention', 'rule'),

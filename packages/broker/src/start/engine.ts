@@ -4,6 +4,7 @@ import type { Config } from '../config.ts';
 import type { Broker, EngineSettings } from '../engine/broker.ts';
 import { parseSealingKey } from '../log/envelope.ts';
 import type { Metrics, Sample } from '../observability/metrics.ts';
+import { timerSources } from './timer_metrics.ts';
 
 /** Changed options are in force within half a minute, whatever is set. */
 const MEMO_MS_MAX = 30_000;
@@ -14,8 +15,10 @@ const SPOOL_DIRECTORY = '/var/lib/queen/buffers';
 
 /** The settings of the engine, as the environment and the database's limits have them. */
 export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
-  const { admission, push, spool, pop, hotlist, ack, background, kv, security } = config;
+  const { admission, push, spool, pop, hotlist, ack, background, kv, timers, security } = config;
   const memoMs = Math.min(MEMO_MS_MAX, push.cacheRefreshMs);
+  const reads = kv.readsPerSecond === 0 ? null : { perSecond: kv.readsPerSecond, burst: kv.readsBurst };
+  const writes = kv.writesPerSecond === 0 ? null : { perSecond: kv.writesPerSecond, burst: kv.writesBurst };
   return {
     admission: {
       min: plan.min,
@@ -90,8 +93,8 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
       readBytesMax: kv.maxReadBytes,
       pageMax: kv.prefixLimit,
       connections: kv.poolSize ?? Math.min(32, Math.max(4, Math.floor(plan.poolSize / 10))),
-      reads: kv.readsPerSecond === 0 ? null : { perSecond: kv.readsPerSecond, burst: kv.readsBurst },
-      writes: kv.writesPerSecond === 0 ? null : { perSecond: kv.writesPerSecond, burst: kv.writesBurst },
+      reads,
+      writes,
       requireGrant: kv.requireGrant ?? security.tenancyHeader,
       sweeper: kv.sweeper,
       expiry: { everyMs: kv.expireEveryMs, batchRows: kv.expireBatch },
@@ -106,6 +109,24 @@ export function engineSettings(config: Config, plan: PoolPlan): EngineSettings {
       batchEvents: spool.maxBatch,
       eventsPerFile: spool.eventsPerFile,
       bytesMax: spool.maxMb * 1024 * 1024,
+    },
+    timers: {
+      payloadBytesMax: timers.maxPayloadBytes,
+      horizonSeconds: timers.maxHorizonSeconds,
+      reads,
+      writes,
+      attemptsMax: timers.maxAttempts,
+      sweep: {
+        minSleepMs: timers.minSleepMs,
+        maxSleepMs: timers.maxSleepMs,
+        idleSleepMs: timers.idleMaxSleepMs,
+        idleAfterCycles: timers.idleAfterCycles,
+        leaseMs: timers.leaseMs,
+        claimBatch: timers.claimBatch,
+        cycleRowsMax: timers.cycleMaxRows,
+        fireBytesMax: timers.maxFireBytes,
+        parallelism: timers.parallelism,
+      },
     },
     tenancy: security.tenancyHeader,
     sealingKey: security.encryptionKey === null ? null : parseSealingKey(security.encryptionKey),
@@ -228,6 +249,7 @@ export function registerEngine(metrics: Metrics, broker: Broker): void {
         value,
       })),
     queen_retention_partitions_removed_total: () => broker.retention.counters.removedPartitions,
+    ...timerSources(broker),
     queen_hotlist_rings: () => broker.hotlist.stats().rings,
     queen_hotlist_entries: () => broker.hotlist.stats().ready,
     queen_hotlist_dry_claims_total: () => counters.emptyVerdicts,

@@ -351,11 +351,14 @@ export async function expireKv(db: Queryable, limit: number): Promise<KvSweep> {
   return rows[0]!;
 }
 
-const COUNT_USAGE = statement('kv_count_usage', 'SELECT queen.kv_count_usage($1::bigint) AS tenants');
+const COUNT_USAGE = statement(
+  'kv_count_usage',
+  'SELECT greatest(queen.kv_count_usage($1::bigint), queen.timers_count_usage($1::bigint)) AS tenants',
+);
 /** A table of a hundred million rows is read once in a while, and by one broker. */
 const COUNT_TIMEOUT_MS = 600_000;
 
-/** Counts what every tenant stores; above `exactRowsMax` rows by a sample. Answers the number of tenants. */
+/** Counts what every tenant stores and has pending; above `exactRowsMax` rows by a sample. Answers the number of tenants. */
 export async function countKvUsage(db: Queryable, exactRowsMax: number): Promise<number> {
   const rows = await db.query<{ tenants: number }>(COUNT_USAGE, [exactRowsMax], {
     timeoutMs: COUNT_TIMEOUT_MS,

@@ -7,6 +7,7 @@ import type { StatisticsFace } from '../../src/engine/statistics/face.ts';
 import type { SystemFace } from '../../src/engine/system/face.ts';
 import { SWITCHES } from '../../src/engine/system/switches.ts';
 import { NO_SPOOL } from '../../src/engine/system/system.ts';
+import type { TimersFace } from '../../src/engine/timers/face.ts';
 import type { TracesFace } from '../../src/engine/traces/face.ts';
 import type { TransactionAnswer, TransactionRequest } from '../../src/engine/transaction/types.ts';
 import {
@@ -181,6 +182,7 @@ export class FakeBroker implements BrokerFace {
     knownSwitches: () => ({ ...SWITCHES }),
     spool: () => NO_SPOOL,
   };
+  timers: TimersFace = without('timers');
   healthy(): Promise<boolean> {
     return this.onHealthy();
   }

@@ -94,11 +94,12 @@ test('transactions: payloads stay bytes, timers and leases are passed on', async
   await post(
     wire,
     '/api/v1/transaction',
-    '{"requiredLeases":["l"],"timers":[{"op":"cancel"}],"operations":[{"queue":"q\\/x","payload": {"n":1.10 } ,"type":"push"},' +
+    '{"requiredLeases":["l"],"timers":[{"op":"cancel","queue":"q","timerKey":"k"}],"operations":[{"queue":"q\\/x","payload": {"n":1.10 } ,"type":"push"},' +
       '{"type":"push","items":[]},{"type":"ack","transactionId":"t","partitionId":"7","status":"nack","leaseId":""}]}',
   );
   const [seen] = wire.broker.transactions;
-  assert.deepEqual([seen!.requiredLeases, seen!.timers, seen!.origin], [['l'], [{ op: 'cancel' }], 'client']);
+  const cancel = { op: 'cancel', queue: 'q', timerKey: 'k', transactionId: null };
+  assert.deepEqual([seen!.requiredLeases, seen!.timers, seen!.origin], [['l'], [cancel], 'client']);
   const first = seen!.operations[0]!;
   const second = seen!.operations[1]!;
   assert.ok(first.type === 'push' && second.type === 'ack');

@@ -3,18 +3,28 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PendingBytes } from '../../src/engine/admission/pending_bytes.ts';
 import { systemClock } from '../../src/engine/clock.ts';
+import type { TimerResult } from '../../src/engine/timers/face.ts';
 import { type TransactionDeps, TransactionPath } from '../../src/engine/transaction/path.ts';
 import type { Rider, RiderOutcome } from '../../src/engine/transaction/riders.ts';
 import type { TransactionAnswer, TransactionOperation } from '../../src/engine/transaction/types.ts';
-import { DEFAULT_TENANT } from '../../src/engine/types.ts';
+import { DEFAULT_TENANT, ZERO_UUID } from '../../src/engine/types.ts';
 import type { Queryable } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';
 import { hooked, sql, until } from '../push/fixture.ts';
 import { ack, gate, push, Rig } from './fixture.ts';
 
+const SCHEDULED: TimerResult = {
+  status: 'scheduled',
+  queue: 'in',
+  timerKey: 'k',
+  transactionId: 't',
+  messageId: ZERO_UUID,
+  dueAtMicros: 0,
+};
+
 /** A rider that writes a row of its own. */
 class Riding implements Rider {
-  outcome: RiderOutcome = { refusal: null, results: [{ status: 'scheduled' }] };
+  outcome: RiderOutcome = { refusal: null, results: [SCHEDULED] };
   runs = 0;
   commits = 0;
 
@@ -73,7 +83,7 @@ async function everything(rig: Rig) {
       origin: 'client',
       operations: list,
       kv,
-      timers: [{}],
+      timers: [{ op: 'cancel', queue: 'in', timerKey: 'k', transactionId: null }],
       requiredLeases: [],
       producerSub: null,
     });
@@ -124,10 +134,10 @@ test('each part refuses in turn: everything is as before, and then the bundle co
   };
   await refused('timer_horizon_exceeded', 5, request(path));
   assert.equal(rider.commits, 0);
-  rider.outcome = { refusal: null, results: [{ status: 'scheduled' }] };
+  rider.outcome = { refusal: null, results: [SCHEDULED] };
   const answer = await request(path);
   assert.ok(answer.success);
-  assert.deepEqual(answer.timers, [{ status: 'scheduled' }]);
+  assert.deepEqual(answer.timers, [SCHEDULED]);
   assert.equal(rider.commits, 1);
   assert.deepEqual(await rig.stored('out1'), ['o1']);
 });

@@ -25,6 +25,7 @@ function all(payloads: string[]) {
     released: news.flatMap((n) => n.released),
     deleted: news.flatMap((n) => n.deleted),
     repairs: news.some((n) => n.repairs),
+    timers: news.some((n) => n.timers),
   };
 }
 
@@ -52,6 +53,7 @@ test('whatever is sent arrives, in payloads that PostgreSQL takes', () => {
         }),
         deleted: fc.array(fc.record({ tenant, queue: name }), { maxLength: 3 }),
         repairs: fc.boolean(),
+        timers: fc.boolean(),
       }),
       (news: Outgoing) => {
         const payloads = encodeNews('me', news);
@@ -85,9 +87,13 @@ test('payloads are filled: a thousand partitions take few', () => {
     released: [],
     deleted: [],
     repairs: false,
+    timers: false,
   });
   assert.ok(payloads.length <= 3, `${payloads.length}`);
-  assert.deepEqual(encodeNews('me', { appended: [], released: [], deleted: [], repairs: false }), []);
+  assert.deepEqual(
+    encodeNews('me', { appended: [], released: [], deleted: [], repairs: false, timers: false }),
+    [],
+  );
 });
 
 test('what is not ours is nothing', () => {

@@ -95,7 +95,7 @@ export class Kv implements KvFace {
   constructor(deps: KvDeps) {
     this.#deps = deps;
     const { settings, clock } = deps;
-    this.#rates = new Rates(clock);
+    this.#rates = new Rates(clock, 'KV');
     const busy = () => kvUnavailable('all connections of KV are busy', undefined);
     this.#share = new Share({ connections: settings.connections, waitMs: SHARE_WAIT_MS }, clock, busy);
     this.#connectorShare = new Share({ connections: CONNECTOR_CONNECTIONS, waitMs: null }, clock, busy);
@@ -110,6 +110,11 @@ export class Kv implements KvFace {
 
   stats(): ReturnType<Share['stats']> {
     return this.#share.stats();
+  }
+
+  /** Work of a neighbour on this share of connections. Throws what it throws, and `kv_unavailable` when none is free. */
+  lend<T>(work: (db: Pick<Database, 'query' | 'transaction'>) => Promise<T>): Promise<T> {
+    return this.#share.run(() => work(this.#deps.db));
   }
 
   async kv(request: KvRequest): Promise<KvAnswer> {
@@ -333,7 +338,7 @@ class Undo extends Error {
 }
 
 /** A plan's own rate bursts for two seconds, as the broker's does. */
-function planned(rate: Rate | null, perSecond: number | null | undefined): Rate | null {
+export function planned(rate: Rate | null, perSecond: number | null | undefined): Rate | null {
   return perSecond === null || perSecond === undefined ? rate : { perSecond, burst: 2 * perSecond };
 }
 

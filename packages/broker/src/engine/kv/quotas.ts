@@ -14,6 +14,7 @@ export const QUOTA_REFRESH_MS = 30_000;
 interface Added {
   rows: number;
   bytes: number;
+  timers: number;
   /** Of the count that these are added to. */
   sinceMicros: number | null;
 }
@@ -69,6 +70,18 @@ export class Quotas {
     };
   }
 
+  /** How many more timers the tenant may have pending; null: any number. */
+  timersLeft(row: QuotaRow | null): number | null {
+    if (row === null || row.maxTimers === null) return null;
+    return row.maxTimers - row.timerRows - this.#addedTo(row).timers;
+  }
+
+  /** After a commit that left so many more of the tenant's timers pending; below 0: fewer. */
+  timersGrew(tenant: string, timers: number): void {
+    const row = this.#rows.get(tenant);
+    if (row !== undefined && row.maxTimers !== null) this.#addedTo(row).timers += timers;
+  }
+
   /** After a commit. */
   grew(row: QuotaRow | null, rows: number, bytes: number): void {
     if (row === null || (row.maxRows === null && row.maxBytes === null)) return;
@@ -94,7 +107,7 @@ export class Quotas {
   #addedTo(row: QuotaRow): Added {
     const known = this.#added.get(row.tenant);
     if (known !== undefined && known.sinceMicros === row.computedAtMicros) return known;
-    const fresh = { rows: 0, bytes: 0, sinceMicros: row.computedAtMicros };
+    const fresh = { rows: 0, bytes: 0, timers: 0, sinceMicros: row.computedAtMicros };
     this.#added.set(row.tenant, fresh);
     return fresh;
   }

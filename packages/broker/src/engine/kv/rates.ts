@@ -22,10 +22,13 @@ const BUCKETS_MAX = 100_000;
 
 export class Rates {
   readonly #clock: Clock;
+  readonly #of: string;
   readonly #buckets = new Map<string, Bucket>();
 
-  constructor(clock: Clock) {
+  /** `of`: what is counted, for the refusal. */
+  constructor(clock: Clock, of: string) {
     this.#clock = clock;
+    this.#of = of;
   }
 
   /** Takes `count` tokens of a rate (null: unlimited). Throws the EngineError `rate_limited` when there is none: nothing is taken then. */
@@ -46,9 +49,14 @@ export class Rates {
     bucket.tokens = Math.min(rate.burst, bucket.tokens + ((now - bucket.at) / 1000) * rate.perSecond);
     bucket.at = now;
     if (bucket.tokens < 1) {
-      throw new EngineError('overloaded', 'rate_limited', `more than ${rate.perSecond} KV ${kind} a second`, {
-        retryAfterSeconds: Math.min(3600, Math.max(1, Math.ceil((1 - bucket.tokens) / rate.perSecond))),
-      });
+      throw new EngineError(
+        'overloaded',
+        'rate_limited',
+        `more than ${rate.perSecond} ${this.#of} ${kind} a second`,
+        {
+          retryAfterSeconds: Math.min(3600, Math.max(1, Math.ceil((1 - bucket.tokens) / rate.perSecond))),
+        },
+      );
     }
     bucket.tokens -= count;
   }

@@ -30,6 +30,7 @@ import type { Clock } from '../clock.ts';
 import { EngineError, fromStore, refused } from '../errors.ts';
 import type { Kv, KvRide } from '../kv/kv.ts';
 import type { KvResult } from '../kv/operations.ts';
+import type { TimerResult } from '../timers/face.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { Acks } from './acks.ts';
 import { Pushes, type PushesDeps } from './pushes.ts';
@@ -89,7 +90,7 @@ interface Done {
   acks: Awaited<ReturnType<Acks['settle']>>;
   kvOutcome: KvOutcome | null;
   kv: KvResult[];
-  timers: readonly object[];
+  timers: readonly TimerResult[];
 }
 
 export class TransactionPath implements TransactionFace {
@@ -222,7 +223,7 @@ export class TransactionPath implements TransactionFace {
         durable: request.origin === 'connector',
       };
       let kvOutcome: KvOutcome | null = null;
-      let timerResults: readonly object[] = [];
+      let timerResults: readonly TimerResult[] = [];
       let log: LogResult | null;
       if (timers === null) {
         ({ kv: kvOutcome, log } = await applyAll(tx, kv?.call ?? null, work));
@@ -263,7 +264,7 @@ export class TransactionPath implements TransactionFace {
     throw refuse('kv_precondition', 'kv_precondition_failed', index, { reason, version, value });
   }
 
-  async #ride(plan: Plan, timers: Rider, tx: Queryable): Promise<readonly object[]> {
+  async #ride(plan: Plan, timers: Rider, tx: Queryable): Promise<readonly TimerResult[]> {
     const outcome = await timers.run(tx);
     if (outcome.refusal === null) return outcome.results;
     const { reason, error, index } = outcome.refusal;
@@ -307,5 +308,5 @@ export class TransactionPath implements TransactionFace {
 interface Committed {
   results: TransactionResult[];
   kv: KvResult[];
-  timers: readonly object[];
+  timers: readonly TimerResult[];
 }

@@ -4,6 +4,7 @@
  */
 import type { Queryable } from '../../store/database.ts';
 import type { Origin } from '../kv/operations.ts';
+import type { TimerOperation, TimerResult } from '../timers/face.ts';
 import type { TenantId } from '../types.ts';
 import type { RefusalReason } from './types.ts';
 
@@ -15,7 +16,7 @@ export interface RiderRefusal {
 }
 
 export type RiderOutcome =
-  | { refusal: null; results: readonly object[] }
+  | { refusal: null; results: readonly TimerResult[] }
   | { refusal: RiderRefusal; results: null };
 
 export interface Rider {
@@ -32,7 +33,7 @@ export interface RiderRequest {
   tenant: TenantId;
   origin: Origin;
   producerSub: string | null;
-  operations: readonly unknown[];
+  operations: readonly TimerOperation[];
 }
 
 /** Judges the operations before anything is written. Throws EngineError. */

@@ -1,5 +1,6 @@
 /** Transactions as the engine's face has them. */
 import type { KvOperation, KvReason, KvResult, Origin } from '../kv/operations.ts';
+import type { TimerOperation, TimerResult } from '../timers/face.ts';
 import type { AckItem, AckVerdict, PushItem, TenantId } from '../types.ts';
 
 export type TransactionOperation =
@@ -13,8 +14,7 @@ export interface TransactionRequest {
   /** In the order of the results. */
   operations: readonly TransactionOperation[];
   kv: readonly KvOperation[];
-  /** As the timers take them. */
-  timers: readonly unknown[];
+  timers: readonly TimerOperation[];
   /**
    * The leases that the caller holds. An ack that names none is held against the live one of its partition and group, which must
    * be among these.
@@ -64,8 +64,7 @@ export type TransactionAnswer =
       success: true;
       results: TransactionResult[];
       kv: KvResult[];
-      /** As the timers give them. */
-      timers: readonly object[];
+      timers: readonly TimerResult[];
     }
   | { transactionId: string; success: false; refusal: Refusal };
 

@@ -6,6 +6,7 @@
  *                 "r": [[group, id, committed | null], ...]              a lease ended
  *                 "d": [[tenant, queue], ...]                            queue deleted
  *                 "x": 1,                                                 repairs were published
+ *                 "t": 1,                                                 timers were scheduled
  *                 "s": 1}                                                 a switch was set (only the database says that)
  * An empty tenant stands for the default one. Unknown keys are ignored, so that brokers of adjacent versions get on.
  */
@@ -34,13 +35,15 @@ export interface News {
   deleted: { tenant: string; queue: string }[];
   repairs: boolean;
   switches: boolean;
+  /** Some that are due soon, while nobody may be looking. */
+  timers: boolean;
 }
 
 export type Outgoing = Omit<News, 'sender' | 'switches'>;
 
 /** As few payloads as hold the news. */
 export function encodeNews(sender: string, news: Outgoing): string[] {
-  const pack = new Packer(sender, news.repairs);
+  const pack = new Packer(sender, news.repairs, news.timers);
   for (const { tenant, queue } of news.deleted) pack.add('d', JSON.stringify([short(tenant), queue]));
   for (const { tenant, queue, pairs } of news.appended) pack.addPairs(short(tenant), queue, pairs);
   for (const { group, partitionId, committed } of news.released) {
@@ -64,7 +67,7 @@ export function decodeNews(payload: string): News | null {
     return null;
   }
   if (typeof value !== 'object' || value === null) return null;
-  const { b, q, r, d, x, s } = value as Record<string, unknown>;
+  const { b, q, r, d, x, t, s } = value as Record<string, unknown>;
   if (typeof b !== 'string') return null;
   const news: News = {
     sender: b,
@@ -73,6 +76,7 @@ export function decodeNews(payload: string): News | null {
     deleted: [],
     repairs: x === 1,
     switches: s === 1,
+    timers: t === 1,
   };
   for (const [tenant, queue, ...pairs] of lists(q)) {
     if (typeof tenant !== 'string' || typeof queue !== 'string' || !pairs.every(Number.isSafeInteger))
@@ -98,10 +102,12 @@ class Packer {
   #parts: Record<'q' | 'r' | 'd', string[]> = { q: [], r: [], d: [] };
   #bytes = 0;
   #repairs: boolean;
+  #timers: boolean;
 
-  constructor(sender: string, repairs: boolean) {
+  constructor(sender: string, repairs: boolean, timers: boolean) {
     this.#sender = sender;
     this.#repairs = repairs;
+    this.#timers = timers;
   }
 
   add(kind: 'q' | 'r' | 'd', text: string): void {
@@ -133,7 +139,7 @@ class Packer {
   }
 
   finish(): string[] {
-    if (this.#bytes > 0 || this.#repairs) this.#flush();
+    if (this.#bytes > 0 || this.#repairs || this.#timers) this.#flush();
     return this.#out;
   }
 
@@ -143,14 +149,16 @@ class Packer {
 
   #flush(): void {
     const { q, r, d } = this.#parts;
-    if (q.length + r.length + d.length === 0 && !this.#repairs) return;
+    if (q.length + r.length + d.length === 0 && !this.#repairs && !this.#timers) return;
     let text = `{"b":${JSON.stringify(this.#sender)}`;
     if (d.length > 0) text += `,"d":[${d.join(',')}]`;
     if (q.length > 0) text += `,"q":[${q.join(',')}]`;
     if (r.length > 0) text += `,"r":[${r.join(',')}]`;
     if (this.#repairs) text += ',"x":1';
+    if (this.#timers) text += ',"t":1';
     this.#out.push(`${text}}`);
     this.#repairs = false;
+    this.#timers = false;
     this.#parts = { q: [], r: [], d: [] };
     this.#bytes = 0;
   }

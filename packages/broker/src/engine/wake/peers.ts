@@ -50,6 +50,7 @@ export class Peers {
   #released: ReleasedNews[] = [];
   #deleted: { tenant: string; queue: string }[] = [];
   #repairs = false;
+  #timers = false;
   #partitions = 0;
   #session: Session | null = null;
   #tick: Timer | null = null;
@@ -132,6 +133,11 @@ export class Peers {
     this.#arm();
   }
 
+  timersScheduled(): void {
+    this.#timers = true;
+    this.#arm();
+  }
+
   #arm(): void {
     if (!this.#started || this.#stopped || this.#sending) return;
     this.#tick ??= this.#deps.clock.after(TICK_MS, () => {
@@ -157,7 +163,8 @@ export class Peers {
     } finally {
       this.#sending = false;
     }
-    if (this.#appended.size + this.#released.length + this.#deleted.length > 0 || this.#repairs) this.#arm();
+    const gathered = this.#appended.size + this.#released.length + this.#deleted.length;
+    if (gathered > 0 || this.#repairs || this.#timers) this.#arm();
   }
 
   #take(): Outgoing {
@@ -170,12 +177,14 @@ export class Peers {
       released: this.#released,
       deleted: this.#deleted,
       repairs: this.#repairs,
+      timers: this.#timers,
     };
     this.#appended.clear();
     this.#partitions = 0;
     this.#released = [];
     this.#deleted = [];
     this.#repairs = false;
+    this.#timers = false;
     return news;
   }
 

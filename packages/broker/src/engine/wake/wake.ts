@@ -54,6 +54,8 @@ export class Wake implements Announcer {
   onGap: () => void = () => {};
   /** A switch of the cluster was set, or may have been. */
   onSwitches: () => void = () => {};
+  /** A peer has scheduled timers. */
+  onTimers: () => void = () => {};
   /** The queue was deleted or made anew. */
   onQueueReplaced: (tenant: string, queue: string) => void = () => {};
 
@@ -202,6 +204,7 @@ export class Wake implements Announcer {
     }
     if (news.repairs) this.onRepairs();
     if (news.switches) this.onSwitches();
+    if (news.timers) this.onTimers();
   }
 
   #onGap(again: boolean): void {

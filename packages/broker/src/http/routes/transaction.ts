@@ -15,6 +15,7 @@ import type { App } from '../app.ts';
 import { JsonBytes } from '../hot/json_bytes.ts';
 import { kvMembers, preconditionMembers } from '../kv_answer.ts';
 import { withRawBody } from '../raw_body.ts';
+import { timerMembers } from '../timers_answer.ts';
 import { readTransactionBody } from '../transaction_body.ts';
 
 /** Codes of a rider that needs what is switched off, or not in the plan. */
@@ -25,7 +26,6 @@ const FORBIDDEN: ReadonlySet<string> = new Set([
   'feature_gated',
   'timers_disabled',
   'timers_quota_exceeded',
-  'timer_horizon_exceeded',
 ]);
 
 export function transactionRoutes(app: App, broker: TransactionFace): void {
@@ -106,8 +106,7 @@ function render(request: TransactionRequest, answer: TransactionAnswer): Buffer[
     element(`"type":"kv","opIndex":${opIndex},${kvMembers(result)}`);
   });
   answer.timers.forEach((result, opIndex) => {
-    const members = JSON.stringify(result).slice(1, -1);
-    element(`"type":"timer","opIndex":${opIndex}${members === '' ? '' : `,${members}`}`);
+    element(`"type":"timer","opIndex":${opIndex},${JSON.stringify(timerMembers(result)).slice(1, -1)}`);
   });
   out.text(']}');
   return out.chunks();
