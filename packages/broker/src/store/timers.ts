@@ -226,17 +226,17 @@ export interface TimerSegment {
   sealed: boolean;
 }
 
-export const FIRE_OUTCOME = ['fired', 'stale', 'released', 'kept'] as const;
+export const FIRE_OUTCOME = ['fired', 'stale', 'released', 'kept', 'busy'] as const;
 /**
- * `stale`: somebody else's by now. `released`: given back, since others of its segment were stale. `kept`: still claimed,
- * see its segment.
+ * `stale`: somebody else's by now. `released`: given back, since it is not due (any more). `kept`: still claimed, since its
+ * segment was not appended. `busy`: still claimed, and locked by somebody.
  */
 export type FireOutcome = (typeof FIRE_OUTCOME)[number];
 
 export interface SegmentVerdict {
   /** Of each claim, in order. */
   outcomes: FireOutcome[];
-  /** Null: not appended, since not all of its claims held. */
+  /** Null: not appended, since not all of its claims could be fired. */
   verdict:
     | { kind: 'stored'; base: number; createdAtMicros: number; queue: QueueDemands }
     | { kind: 'missing' }

@@ -6,6 +6,7 @@ import { ENGINE_DEFAULTS } from '../../../../test/kit/engine.ts';
 import { DEFAULT_TENANT, type PopRequest } from '../../src/engine/types.ts';
 import { parseSealingKey } from '../../src/log/envelope.ts';
 import { claimTimers } from '../../src/store/timers.ts';
+import { until } from '../push/fixture.ts';
 import { cancel, OTHER_TENANT, QUEUE, Rig, schedule } from './fixture.ts';
 
 const HOUR = 3_600_000;
@@ -193,17 +194,47 @@ test('what is being fired cannot be changed; a claim that ended can, and its lat
   assert.deepEqual([rig.broker.firing.counters.fired, rig.broker.firing.counters.stale], [1, 4]);
 });
 
-test('one of a segment is stale: the others are given back and fire with the next claim', async (t) => {
+test('one of a segment is stale: the others fire without it, in their order', async (t) => {
   const rig = await Rig.open(t);
-  await rig.apply([schedule('a'), schedule('b'), schedule('c', 0, { partition: 'p' })]);
+  await rig.apply([
+    schedule('a', -3),
+    schedule('b', -2),
+    schedule('c', -1),
+    schedule('d', 0, { partition: 'p' }),
+  ]);
   const claimed = await claimTimers(rig.broker.db, CLAIM);
-  await rig.query(`UPDATE queen.log_timers SET claim_token = gen_random_uuid() WHERE timer_key = 'a'`);
+  await rig.query(`UPDATE queen.log_timers SET claim_token = gen_random_uuid() WHERE timer_key = 'b'`);
   await rig.broker.firing.fire(claimed.timers);
-  assert.deepEqual(await rig.storedIds(), ['txn-c']);
+  assert.deepEqual((await rig.storedIds()).sort(), ['txn-a', 'txn-c', 'txn-d']);
   const { counters } = rig.broker.firing;
-  assert.deepEqual([counters.fired, counters.stale, counters.released], [1, 1, 1]);
+  assert.deepEqual([counters.fired, counters.stale, counters.released], [3, 1, 0]);
+});
+
+test('a claimed timer is locked by somebody: a moment later all fire in their order', async (t) => {
+  const rig = await Rig.open(t);
+  await rig.apply([schedule('a', -3), schedule('b', -2), schedule('c', -1)]);
+  const { timers } = await claimTimers(rig.broker.db, CLAIM);
+  const hold = await holdRow(rig, 'b');
+  const before = rig.broker.db.statementsTotal;
+  const fire = rig.broker.firing.fire(timers);
+  await until('it has been found locked', async () => rig.broker.db.statementsTotal > before + 1);
+  await hold.release();
+  await fire;
+  assert.deepEqual(await rig.storedIds(), ['txn-a', 'txn-b', 'txn-c']);
+});
+
+test('a claimed timer stays locked: the others do not wait for it, and it fires when it is free', async (t) => {
+  const rig = await Rig.open(t);
+  await rig.apply([schedule('a', -3), schedule('b', -2), schedule('c', -1)]);
+  const { timers } = await claimTimers(rig.broker.db, CLAIM);
+  const hold = await holdRow(rig, 'b');
+  await rig.broker.firing.fire(timers);
+  assert.deepEqual(await rig.storedIds(), ['txn-a', 'txn-c']);
+  assert.equal(await rig.sweep(), 0, 'it is claimed still');
+  await hold.release();
+  // Long before the claim would have ended by itself.
   assert.equal(await rig.sweep(), 1);
-  assert.deepEqual((await rig.storedIds()).sort(), ['txn-b', 'txn-c']);
+  assert.deepEqual(await rig.storedIds(), ['txn-a', 'txn-c', 'txn-b']);
 });
 
 test('the database clock is set back between claim and fire: nothing comes before its time', async (t) => {
@@ -219,29 +250,33 @@ test('the database clock is set back between claim and fire: nothing comes befor
   assert.deepEqual(await rig.storedIds(), ['txn-k']);
 });
 
+/** Somebody else's transaction has the row of this timer. */
+async function holdRow(rig: Rig, key: string): Promise<{ release(): Promise<void> }> {
+  const open = Promise.withResolvers<void>();
+  const locked = Promise.withResolvers<void>();
+  const over = rig.broker.db.transaction(async (tx) => {
+    await tx.query({ name: '', text: `SELECT FROM queen.log_timers WHERE timer_key = '${key}' FOR UPDATE` });
+    locked.resolve();
+    await open.promise;
+  });
+  await locked.promise;
+  return {
+    release() {
+      open.resolve();
+      return over;
+    },
+  };
+}
+
 test('somebody holds a row: the others fire, and it does when it is free', async (t) => {
   const rig = await Rig.open(t);
   await rig.apply([schedule('held'), schedule('free')]);
-  let release: () => void = () => {};
-  const open = new Promise<void>((resolve) => {
-    release = resolve;
-  });
-  let locked: () => void = () => {};
-  const isLocked = new Promise<void>((resolve) => {
-    locked = resolve;
-  });
-  const holder = rig.broker.db.transaction(async (tx) => {
-    await tx.query({ name: '', text: `SELECT FROM queen.log_timers WHERE timer_key = 'held' FOR UPDATE` });
-    locked();
-    await open;
-  });
-  await isLocked;
+  const hold = await holdRow(rig, 'held');
   const cycle = await rig.broker.timerSweeper.pass();
   assert.deepEqual([cycle.rows, cycle.end.kind], [1, 'held']);
   assert.deepEqual(await rig.storedIds(), ['txn-free']);
   assert.ok(rig.broker.timerSweeper.counters.passedBy > 0);
-  release();
-  await holder;
+  await hold.release();
   assert.equal(await rig.sweep(), 1);
 });
 
@@ -366,7 +401,7 @@ test('firing is switched off: nothing fires, and all of it does when it is on ag
   assert.equal(await rig.sweep(), 1);
 });
 
-test('several brokers sweep at once: each timer fires once', async (t) => {
+test('several brokers sweep at once: each timer fires once, and none is left behind in a claim', async (t) => {
   const rig = await Rig.open(t);
   const others = await Promise.all([Rig.on(t, rig.test), Rig.on(t, rig.test)]);
   const scheduled = new Map<string, string>();
@@ -374,16 +409,15 @@ test('several brokers sweep at once: each timer fires once', async (t) => {
     const operations = Array.from({ length: 250 }, (_, i) =>
       schedule(`k${from + i}`, 0, { partition: `p${i % 20}` }),
     );
-    for (const { transactionId, messageId } of await rig.apply(operations))
+    for (const { status, transactionId, messageId } of await rig.apply(operations)) {
+      assert.equal(status, 'scheduled');
       scheduled.set(transactionId!, messageId!);
+    }
   }
   const claimed = await Promise.all([rig, ...others].map((each) => each.sweep()));
-  assert.equal(
-    claimed.reduce((sum, rows) => sum + rows, 0),
-    1500,
-  );
+  const left = await rig.query('SELECT timer_key, attempts, last_error, claim_token FROM queen.log_timers');
+  assert.deepEqual(left, [], `${claimed}`);
   const stored = await rig.stored();
-  assert.equal(stored.length, 1500);
+  assert.equal(stored.length, 1500, `${claimed}`);
   for (const { id, transactionId } of stored) assert.equal(id, scheduled.get(transactionId));
-  assert.equal((await rig.query('SELECT FROM queen.log_timers')).length, 0);
 });

@@ -184,10 +184,7 @@ class Run {
         const held = this.#pending.get(timerKey)?.held;
         return held?.claim === timers && held.until > this.#now;
       });
-      for (const { timerKey } of mine) {
-        if (mine.length === lane.length) this.#fired(timerKey);
-        else this.#pending.get(timerKey)!.held = null;
-      }
+      for (const { timerKey } of mine) this.#fired(timerKey);
     }
   }
 

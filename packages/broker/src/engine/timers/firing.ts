@@ -5,7 +5,9 @@
  *
  * What can come back for a segment, and what follows:
  * - stored: remember it, announce it. In this order and only now, after the commit.
- * - not all of its timers were ours any more: the others were given back, the next claim finds them.
+ * - some of its timers are not ours any more: the others are fired again without them, under the same claims.
+ * - some are locked by somebody, mostly another sweeper that is about to find them claimed: a moment later all of them are
+ *   tried again, so that they keep their order. Those that stay locked are left behind, and given back later.
  * - missing: the partition was removed. Provision anew, fire again, under the same claims.
  * - unsealed: the queue encrypts since they were scheduled. Seal, fire again.
  * - the statement failed for a passing reason: give everything back, nobody is to blame. When not even that works, the
@@ -24,6 +26,7 @@ import type { Place } from '../../store/push.ts';
 import {
   buryTimer,
   type ClaimedTimer,
+  type FireOutcome,
   fireTimers,
   releaseTimers,
   type SegmentVerdict,
@@ -72,7 +75,10 @@ export interface FiringCounters {
 }
 
 /** A partition that vanishes again as soon as it is created is not waited for. */
-const TRIES_MAX = 5;
+const TRIES_MAX = 8;
+/** How often timers that somebody has locked are tried; the pause is twice as long each time. */
+const BUSY_TRIES_MAX = 6;
+const BUSY_PAUSE_MS = 3;
 const TRANSIENT_PAUSE_MS = 500;
 /** After the first failure; four times as long after each further one. */
 const FAILED_PAUSE_MS = 1_000;
@@ -97,6 +103,8 @@ interface Lane {
   partition: string;
   place: Place;
   loads: Load[];
+  /** Some of them are locked by somebody. */
+  busy: boolean;
 }
 
 interface Built {
@@ -140,10 +148,11 @@ export class Firing {
     const now = this.#deps.clock.now();
     this.#owed = this.#owed.filter(({ until }) => until > now);
     for (const debt of [...this.#owed]) {
-      await this.#deps.run((db) =>
-        releaseTimers(db, debt.claims, { pauseMs: 0, failed: false, error: null }),
-      );
-      this.#owed.splice(this.#owed.indexOf(debt), 1);
+      const how = { pauseMs: 0, failed: false, error: null };
+      const given = await this.#deps.run((db) => releaseTimers(db, debt.claims, how));
+      this.counters.released += given;
+      // The others are somebody else's, or locked: until their claims end nobody can tell.
+      if (given === debt.claims.length) this.#owed.splice(this.#owed.indexOf(debt), 1);
     }
   }
 
@@ -164,7 +173,9 @@ export class Firing {
     const lanes = Array.from(groups, async ([key, loads]): Promise<Lane[]> => {
       const { tenant, queue, partition } = loads[0]!.timer;
       try {
-        return [{ key, tenant, queue, partition, place: await this.#place(loads[0]!.timer), loads }];
+        return [
+          { key, tenant, queue, partition, place: await this.#place(loads[0]!.timer), loads, busy: false },
+        ];
       } catch (error) {
         await this.#unplaced(loads, error, pass);
         return [];
@@ -216,7 +227,8 @@ export class Firing {
         return;
       }
       buggify('timers.fired');
-      open = await this.#settle(built, verdicts, pass);
+      open = await this.#settle(built, verdicts, pass, tries);
+      if (open.some((lane) => lane.busy)) await this.#pause(BUSY_PAUSE_MS * 2 ** tries);
     }
   }
 
@@ -249,18 +261,41 @@ export class Firing {
   }
 
   /** Tells and remembers what was stored; answers the lanes that have to be fired again. */
-  async #settle(built: readonly Built[], verdicts: readonly SegmentVerdict[], pass: Pass): Promise<Lane[]> {
+  async #settle(
+    built: readonly Built[],
+    verdicts: readonly SegmentVerdict[],
+    pass: Pass,
+    tries: number,
+  ): Promise<Lane[]> {
     const announcements: Announcement[] = [];
     const again: Promise<Lane[]>[] = [];
     built.forEach(({ lane, segment }, i) => {
       const { outcomes, verdict } = verdicts[i]!;
-      if (verdict === null) {
-        for (const outcome of outcomes) this.counters[outcome === 'stale' ? 'stale' : 'released']++;
-      } else if (verdict.kind === 'stored') announcements.push(this.#stored(lane, segment, verdict));
+      if (verdict === null) again.push(Promise.resolve(this.#without(lane, outcomes, tries)));
+      else if (verdict.kind === 'stored') announcements.push(this.#stored(lane, segment, verdict));
       else again.push(this.#relocate(lane, verdict, pass));
     });
     if (announcements.length > 0) this.#deps.announcer.pushed(announcements);
     return (await Promise.all(again)).flat();
+  }
+
+  /** The lane with what is left of it. */
+  #without(lane: Lane, outcomes: readonly FireOutcome[], tries: number): Lane[] {
+    const of = (wanted: FireOutcome) => lane.loads.filter((_, n) => outcomes[n] === wanted);
+    this.counters.stale += of('stale').length;
+    this.counters.released += of('released').length;
+    const busy = of('busy');
+    if (busy.length > 0 && tries < BUSY_TRIES_MAX) {
+      const loads = lane.loads.filter((_, n) => outcomes[n] === 'kept' || outcomes[n] === 'busy');
+      return [{ ...lane, loads, busy: true }];
+    }
+    if (busy.length > 0) this.#owe(busy.map(({ timer }) => timer));
+    const loads = of('kept');
+    return loads.length === 0 ? [] : [{ ...lane, loads, busy: false }];
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.#deps.clock.after(ms, resolve));
   }
 
   #stored(
@@ -318,7 +353,9 @@ export class Firing {
     const claims = loads.map(({ timer }) => timer);
     count(this.counters.transient, classOf(error));
     try {
-      this.counters.released += await this.#release(claims, TRANSIENT_PAUSE_MS, false, sentenceOf(error));
+      const given = await this.#release(claims, TRANSIENT_PAUSE_MS, false, sentenceOf(error));
+      this.counters.released += given;
+      if (given < claims.length) this.#owe(claims);
     } catch {
       this.#owe(claims);
     }

@@ -146,11 +146,10 @@ BEGIN
           EXIT;
         END IF;
       END IF;
-      -- Held, or gone meanwhile. The lock tells for sure: a claim that is being committed must not look like none.
+      -- Held, or gone meanwhile. Not locked for that: whoever fires it would have to wait for the end of our transaction.
       PERFORM FROM queen.log_timers x
         WHERE x.tenant_id = p_tenant AND x.queue = p_queues[i] AND x.timer_key = p_keys[i]
-          AND x.claim_token IS NOT NULL AND x.claimed_until > now_at
-          FOR UPDATE;
+          AND x.claim_token IS NOT NULL AND x.claimed_until > now_at;
       IF FOUND THEN
         statuses[i] := 4;
         EXIT;
@@ -231,7 +230,8 @@ BEGIN
          array_agg(t.partition), array_agg(t.deliver_at), array_agg(t.txn), array_agg(uuid_send(t.message_id)),
          array_agg(t.payload), array_agg(t.payload_zstd), array_agg(t.encrypted), array_agg(t.sealed),
          array_agg(t.producer_sub), array_agg(t.attempts),
-         (SELECT count(*) FROM shown) > count(*),
+         -- A shard that shows as many as it may can hide more.
+         (SELECT count(*) FROM shown) > count(*) OR (SELECT coalesce(max(w.place), 0) >= a_shard FROM shown w),
          CASE WHEN (SELECT count(*) FROM locked) < p_limit
               THEN (SELECT count(*) FROM ranked) - (SELECT count(*) FROM locked) ELSE 0 END
     INTO tenants, queues, keys, tokens, partitions, due, txns, ids, payloads, zstd, encrypted, sealed, subs, attempts,
@@ -269,9 +269,11 @@ END $$;
 --   r_tenants, r_queues, r_keys, r_tokens, r_segments
 -- and of segments, as log_push takes them, each partition once:
 --   p_partitions, p_counts, p_hashes, p_blobs, p_sealed (all payloads in it are encrypted)
--- A segment is appended if all its rows are held by their tokens and due; else its others are given back. The window of
--- the destination is not probed: its watermark is the partition's own, read under the lock.
--- outcomes, of the rows: 0 fired, 1 somebody else's by now, 2 given back, 3 kept, see the verdict of its segment.
+-- A segment is appended if all its rows are held by their tokens, due, and not locked by somebody. The window of the
+-- destination is not probed: its watermark is the partition's own, read under the lock.
+-- outcomes, of the rows: 0 fired; 1 somebody else's by now; 2 given back, since it is not due (any more, by a clock that was
+-- set back); 3 kept, since its segment was not appended; 4 kept, and locked by somebody: another sweeper that wanted to claim
+-- it and found it claimed, or a transaction that wanted to change it, keeps the lock to its end.
 -- verdicts and what follows, of the segments: as log_push answers them; NULL: not appended, 2: no such partition (any more).
 CREATE OR REPLACE FUNCTION queen.timers_fire(
   r_tenants uuid[], r_queues text[], r_keys text[], r_tokens uuid[], r_segments int[],
@@ -293,7 +295,7 @@ DECLARE
   live   int[];
   marks  bigint[];
   fired  tid[];
-  back   tid[];
+  early  tid[];
   a      record;
   k      int;
 BEGIN
@@ -314,9 +316,6 @@ BEGIN
 
   SELECT h.rows_, h.tids, h.due INTO held, tids, due
     FROM queen.timers_held(r_tenants, r_queues, r_keys, r_tokens, now_at) h;
-  IF held IS NULL THEN
-    RETURN;
-  END IF;
   SELECT array_agg(s.k) INTO ready
     FROM (SELECT r_segments[h.n] AS k, count(*) AS rows FROM unnest(held, due) AS h (n, due) WHERE h.due GROUP BY 1) s
    WHERE s.rows = p_counts[s.k];
@@ -349,20 +348,31 @@ BEGIN
     END LOOP;
   END IF;
 
-  FOR j IN 1..cardinality(held) LOOP
-    k := r_segments[held[j]];
-    IF verdicts[k] = 0 THEN
+  FOR j IN 1..coalesce(cardinality(held), 0) LOOP
+    IF verdicts[r_segments[held[j]]] = 0 THEN
       outcomes[held[j]] := 0;
       fired := fired || tids[j];
-    ELSIF verdicts[k] IS NULL THEN
+    ELSIF NOT due[j] THEN
       outcomes[held[j]] := 2;
-      back := back || tids[j];
+      early := early || tids[j];
     ELSE
       outcomes[held[j]] := 3;
     END IF;
   END LOOP;
   DELETE FROM queen.log_timers x WHERE x.ctid = ANY (fired);
-  UPDATE queen.log_timers x SET claim_token = NULL, claimed_until = NULL WHERE x.ctid = ANY (back);
+  UPDATE queen.log_timers x SET claim_token = NULL, claimed_until = NULL WHERE x.ctid = ANY (early);
+  IF coalesce(cardinality(held), 0) < n THEN
+    FOR k IN
+      SELECT r.n::int FROM unnest(r_tenants, r_queues, r_keys, r_tokens, outcomes) WITH ORDINALITY
+                        AS r (tenant, queue, key, token, outcome, n)
+       CROSS JOIN LATERAL (SELECT FROM queen.log_timers x
+                            WHERE x.tenant_id = r.tenant AND x.queue = r.queue AND x.timer_key = r.key
+                              AND x.claim_token = r.token AND x.claimed_until > now_at OFFSET 0) l
+       WHERE r.outcome = 1
+    LOOP
+      outcomes[k] := 4;
+    END LOOP;
+  END IF;
 END $$;
 
 -- Gives claimed timers back: they can be changed, and claimed after a while. A failure that is the timer's own
