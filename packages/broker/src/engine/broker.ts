@@ -302,6 +302,7 @@ async function assemble(
     dedup,
     announcer: wake,
     quotas,
+    ledger,
     seal: sealing.seal,
     zstdLevel: settings.zstdLevel,
     clock,

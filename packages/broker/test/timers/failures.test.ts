@@ -201,6 +201,7 @@ function flaky(rig: Rig, fails: (name: string) => Error | null): Firing {
     dedup: broker.dedup,
     announcer: broker.wake,
     quotas: broker.quotas,
+    ledger: broker.ledger,
     seal: null,
     zstdLevel: 1,
     clock: systemClock,

@@ -52,6 +52,8 @@ export interface FiringDeps {
   dedup: Pick<Dedup, 'committed' | 'forget'>;
   announcer: Pick<Announcer, 'pushed'>;
   quotas: { timersGrew(tenant: string, timers: number): void };
+  /** Counts messages that got into a queue. */
+  ledger: { stored(tenant: string, queue: string, messages: number): void };
   seal: Seal;
   zstdLevel: number;
   clock: Clock;
@@ -303,7 +305,7 @@ export class Firing {
     segment: TimerSegment,
     verdict: Extract<SegmentVerdict['verdict'], { kind: 'stored' }>,
   ): Announcement {
-    const { memo, dedup, quotas } = this.#deps;
+    const { memo, dedup, quotas, ledger } = this.#deps;
     const { partitionId, hashes } = segment;
     const { base, createdAtMicros, queue: demands } = verdict;
     const { tenant, queue, key, loads } = lane;
@@ -311,6 +313,7 @@ export class Firing {
     if (demands.windowSeconds > 0) dedup.committed(partitionId, base, hashes, createdAtMicros);
     memo.set(key, { partitionId, lastOffset, ...demands });
     quotas.timersGrew(tenant, -loads.length);
+    ledger.stored(tenant, queue, loads.length);
     this.counters.fired += loads.length;
     for (const { timer } of loads) this.lag.observe(tenant, (createdAtMicros - timer.dueAtMicros) / 1e6);
     return { tenant, queue, partitionId, lastOffset };
