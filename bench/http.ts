@@ -17,6 +17,7 @@ export class HttpConnection {
   #received: Buffer[] = [];
   #bytes = 0;
   #bytesWanted = 0;
+  #ended: Error | null = null;
 
   static open(port: number): Promise<HttpConnection> {
     return new Promise((resolve, reject) => {
@@ -40,6 +41,8 @@ export class HttpConnection {
   request(method: string, path: string, body: Buffer | null = null): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.#pending !== null) throw new Error('one request at a time');
+      // Nothing would ever answer: the broker closes a connection that is idle for a minute.
+      if (this.#ended !== null) throw this.#ended;
       this.#pending = { resolve, reject };
       const head = `${method} ${path} HTTP/1.1\r\nHost: bench\r\n`;
       if (body === null) {
@@ -86,6 +89,7 @@ export class HttpConnection {
   }
 
   #fail(error: Error): void {
+    this.#ended ??= error;
     const pending = this.#pending;
     this.#pending = null;
     pending?.reject(error);

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { Database, statement } from '../packages/broker/src/store/database.ts';
 import { EmbeddedServer } from '../packages/broker/src/store/embedded/server.ts';
 import { type BrokerProcess, startBroker } from '../test/kit/broker.ts';
-import { HttpConnection, openConnections } from './http.ts';
+import { type Answer, HttpConnection, openConnections } from './http.ts';
 import { assertStored, PushBody, partitionName, payload } from './messages.ts';
 
 const POOL_SIZE = 100;
@@ -39,7 +39,6 @@ export class Rig {
   readonly machine: Machine;
   readonly #directory: string;
   readonly #server: EmbeddedServer;
-  readonly #admin: HttpConnection;
 
   static async start(): Promise<Rig> {
     const directory = mkdtempSync(join(tmpdir(), 'queen-bench-'));
@@ -58,7 +57,7 @@ export class Rig {
         },
         env: { DB_POOL_SIZE: process.env.DB_POOL_SIZE ?? '', LOG_LEVEL: process.env.LOG_LEVEL ?? 'info' },
       });
-      return new Rig(directory, server, broker, await HttpConnection.open(broker.port));
+      return new Rig(directory, server, broker);
     } catch (error) {
       await server.stop();
       rmSync(directory, { recursive: true, force: true });
@@ -66,16 +65,10 @@ export class Rig {
     }
   }
 
-  private constructor(
-    directory: string,
-    server: EmbeddedServer,
-    broker: BrokerProcess,
-    admin: HttpConnection,
-  ) {
+  private constructor(directory: string, server: EmbeddedServer, broker: BrokerProcess) {
     this.#directory = directory;
     this.#server = server;
     this.broker = broker;
-    this.#admin = admin;
     const cores = cpus();
     this.machine = {
       cpu: cores[0]?.model.trim() ?? 'unknown',
@@ -109,13 +102,23 @@ export class Rig {
 
   async configure(queue: string, options: Record<string, unknown>): Promise<void> {
     const body = Buffer.from(JSON.stringify({ queue, options }));
-    const { status, body: answer } = await this.#admin.request('POST', '/api/v1/configure', body);
+    const { status, body: answer } = await this.#request('POST', '/api/v1/configure', body);
     if (status !== 200) throw new Error(`configure answered ${status}: ${answer}`);
   }
 
   async deleteQueue(queue: string): Promise<void> {
-    const { status, body } = await this.#admin.request('DELETE', `/api/v1/resources/queues/${queue}`);
+    const { status, body } = await this.#request('DELETE', `/api/v1/resources/queues/${queue}`);
     if (status !== 200) throw new Error(`delete answered ${status}: ${body}`);
+  }
+
+  /** On a connection of its own: a measurement lasts longer than the broker keeps an idle one. */
+  async #request(method: string, path: string, body: Buffer | null = null): Promise<Answer> {
+    const connection = await HttpConnection.open(this.broker.port);
+    try {
+      return await connection.request(method, path, body);
+    } finally {
+      connection.close();
+    }
   }
 
   /** Creates the partitions by one message to each, so that no measurement pays for their creation. */
@@ -127,7 +130,7 @@ export class Rig {
         payload: JSON.parse(payload(i)),
       }));
       assertStored(
-        await this.#admin.request('POST', '/api/v1/push', Buffer.from(JSON.stringify({ items }))),
+        await this.#request('POST', '/api/v1/push', Buffer.from(JSON.stringify({ items }))),
         0,
       );
     }
@@ -163,7 +166,6 @@ export class Rig {
   }
 
   async stop(): Promise<void> {
-    this.#admin.close();
     await this.broker.stop();
     await this.#server.stop();
     rmSync(this.#directory, { recursive: true, force: true });
