@@ -129,10 +129,7 @@ export class Rig {
         partition: partitionName(from + i),
         payload: JSON.parse(payload(i)),
       }));
-      assertStored(
-        await this.#request('POST', '/api/v1/push', Buffer.from(JSON.stringify({ items }))),
-        0,
-      );
+      assertStored(await this.#request('POST', '/api/v1/push', Buffer.from(JSON.stringify({ items }))), 0);
     }
   }
 
