@@ -48,18 +48,23 @@ export async function freshDatabase(t?: Cleanup): Promise<TestDatabase> {
     applicationName: 'queen-test',
   } satisfies DatabaseOptions;
   let shiftSeconds = 0;
+  // One after the other: two that replaced the function at once would be an error, or end in the wrong order.
+  let shifted: Promise<void> = Promise.resolve();
   const database: TestDatabase = {
     options,
     url: `postgres://${server.user}@/${name}?host=${encodeURIComponent(server.host)}&port=${server.port}`,
     open: (overrides = {}) => Database.open({ ...options, ...overrides }),
-    async advanceClock(seconds) {
-      shiftSeconds += seconds;
-      await administer(
-        server,
-        `CREATE OR REPLACE FUNCTION queen.clock() RETURNS timestamptz LANGUAGE sql VOLATILE
-         AS $$ SELECT clock_timestamp() + interval '${Math.round(shiftSeconds * 1e6)} microseconds' $$`,
-        name,
-      );
+    advanceClock(seconds) {
+      shifted = shifted.then(() => {
+        shiftSeconds += seconds;
+        return administer(
+          server,
+          `CREATE OR REPLACE FUNCTION queen.clock() RETURNS timestamptz LANGUAGE sql VOLATILE
+           AS $$ SELECT clock_timestamp() + interval '${Math.round(shiftSeconds * 1e6)} microseconds' $$`,
+          name,
+        );
+      });
+      return shifted;
     },
     async drop() {
       await administer(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);

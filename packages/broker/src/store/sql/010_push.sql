@@ -110,6 +110,7 @@ DECLARE
   n             int := cardinality(p_partitions);
   aligned       boolean;
   floors        bigint[];
+  places        tid[];
   unsure        boolean;
   seq           int;
   found_indexes int[];
@@ -126,21 +127,20 @@ BEGIN
          array_agg(l.win), array_agg(l.encryption_enabled),
          array_agg(CASE WHEN l.win > 0 AND p_windows[l.seq] = 0 OR l.encryption_enabled AND NOT p_sealed[l.seq]
                         THEN 3 ELSE 0 END),
-         array_agg(l.floor),
+         array_agg(l.floor), array_agg(l.place),
          bool_or(l.win > 0 AND l.last_offset > l.floor),
          bool_and(p_counts[l.seq] > 0 AND octet_length(p_hashes[l.seq]) = 16 * p_counts[l.seq]
                   AND octet_length(p_blobs[l.seq]) > 0 AND p_verified[l.seq] >= -1)
-    INTO segments, bases, created, windows, encrypts, verdicts, floors, unsure, aligned
-    FROM (SELECT s.seq::int, p.last_offset, p.last_created_at, q.dedup_window_seconds AS win, q.encryption_enabled,
+    INTO segments, bases, created, windows, encrypts, verdicts, floors, places, unsure, aligned
+    FROM (SELECT s.seq, p.place, p.last_offset, p.last_created_at, q.dedup_window_seconds AS win, q.encryption_enabled,
                  -- What was vouched for a shorter window says nothing about the rest of a longer one.
                  greatest(CASE WHEN p_windows[s.seq] < q.dedup_window_seconds OR p_verified[s.seq] > p.last_offset THEN -1
                                ELSE p_verified[s.seq] END,
                           p.txns_start - 1) AS floor
-            FROM unnest(p_partitions) WITH ORDINALITY AS s (id, seq)
-            JOIN queen.log_partitions p ON p.id = s.id
-            JOIN queen.queues q ON q.id = p.queue_id
-           ORDER BY p.id
-             FOR UPDATE OF p) l;
+            FROM (SELECT u.id, u.seq::int FROM unnest(p_partitions) WITH ORDINALITY AS u (id, seq) ORDER BY u.id) s
+           CROSS JOIN LATERAL (SELECT x.ctid AS place, x.* FROM queen.log_partitions x
+                                WHERE x.id BETWEEN s.id AND s.id ORDER BY x.id DESC LIMIT 1 FOR UPDATE) p
+            JOIN queen.queues q ON q.id = p.queue_id) l;
   IF segments IS NULL THEN
     RETURN;
   END IF;
@@ -187,8 +187,8 @@ BEGIN
   -- One statement, since starting one costs more than its rows do. A partition that is named twice fails on the
   -- primary keys here.
   WITH stored AS MATERIALIZED (
-    SELECT s.seq, p_partitions[s.seq] AS id, s.base, s.base + p_counts[s.seq] - 1 AS last, s.at
-      FROM unnest(segments, verdicts, bases, created) AS s (seq, verdict, base, at)
+    SELECT s.seq, p_partitions[s.seq] AS id, s.place, s.base, s.base + p_counts[s.seq] - 1 AS last, s.at
+      FROM unnest(segments, verdicts, places, bases, created) AS s (seq, verdict, place, base, at)
      WHERE s.verdict = 0
   ), logged AS (
     INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
@@ -205,7 +205,7 @@ BEGIN
          oldest_live_at = coalesce(p.oldest_live_at, s.at),
          oldest_txn_at = coalesce(p.oldest_txn_at, s.at)
     FROM stored s
-   WHERE p.id = s.id;
+   WHERE p.ctid = s.place;
 END $$;
 
 -- The allocator for one segment: what a transaction, a timer's fire or a replay calls. Same arguments and verdicts, and

@@ -53,12 +53,14 @@ DECLARE
   v_opens  timestamptz;
   v_hidden timestamptz;
   c_ids    bigint[] := '{}';
+  c_places tid[] := '{}';
   c_from   bigint[] := '{}';
   c_to     bigint[] := '{}';
   c_anchor bigint[] := '{}';
   c_count  int[] := '{}';
   c_lease  int[] := '{}';
   s_ids    bigint[];
+  s_places tid[];
   s_to     bigint[];
 BEGIN
   WHILE v_next <= cardinality(p_candidates) AND v_want > 0 AND v_left > 0 AND v_bytes > 0 LOOP
@@ -66,20 +68,12 @@ BEGIN
     v_of := p_queues[v_next : v_next + v_want - 1];
     v_next := v_next + cardinality(v_chunk);
     FOR r IN
-      WITH held AS MATERIALIZED (
-        SELECT c.partition_id, c.committed, c.attempt_offset, c.attempt_count
-          FROM queen.log_consumers c
-         WHERE c.partition_id = ANY (v_chunk) AND c.consumer_group = p_group
-           AND (c.worker_id IS NULL OR c.batch_end IS NULL OR c.lease_expires_at <= v_now)
-           AND EXISTS (SELECT FROM queen.log_partitions p
-                        WHERE p.id = c.partition_id AND p.last_offset > c.committed)
-           FOR UPDATE OF c SKIP LOCKED
-      )
-      SELECT w.id, w.queue_id <> 0 AND p.queue_id <> w.queue_id AS foreign_, p.queue_id, p.queue, p.name, p.last_offset, p.log_start, p.last_created_at, p.min_wait, p.lease,
-             p.delay, p.quiet, u.partition_id IS NOT NULL AS met, u.committed AS seen,
+      SELECT w.id, w.queue_id <> 0 AND p.queue_id <> w.queue_id AS foreign_, p.queue_id, p.queue, p.name,
+             p.last_offset, p.log_start, p.last_created_at, p.min_wait, p.lease, p.delay, p.quiet,
+             u.partition_id IS NOT NULL AS met, u.committed AS seen,
              CASE WHEN u.worker_id IS NOT NULL AND u.batch_end IS NOT NULL AND u.lease_expires_at > v_now
                   THEN u.lease_expires_at END AS leased_until,
-             h.partition_id IS NOT NULL AS held, h.committed, h.attempt_offset, h.attempt_count
+             h.place IS NOT NULL AS held, h.place, h.committed, h.attempt_offset, h.attempt_count
         FROM unnest(v_chunk, v_of) WITH ORDINALITY AS w (id, queue_id, seq)
         LEFT JOIN LATERAL (
                SELECT t.queue_id, q.name::text AS queue, t.name::text AS name, t.last_offset, t.log_start,
@@ -87,12 +81,23 @@ BEGIN
                       CASE WHEN p_lease_seconds > 0 THEN p_lease_seconds
                            WHEN q.lease_time > 0 THEN q.lease_time ELSE 60 END AS lease,
                       q.delayed_processing * interval '1 second' AS delay, q.window_buffer * interval '1 second' AS quiet
-                 FROM queen.log_partitions t JOIN queen.queues q ON q.id = t.queue_id
-                WHERE t.id = w.id OFFSET 0) p ON TRUE
+                 FROM (SELECT * FROM queen.log_partitions x
+                        WHERE x.id BETWEEN w.id AND w.id ORDER BY x.id DESC LIMIT 1) t
+                 JOIN queen.queues q ON q.id = t.queue_id OFFSET 0) p ON TRUE
         LEFT JOIN LATERAL (
                SELECT * FROM queen.log_consumers c
-                WHERE c.partition_id = w.id AND c.consumer_group = p_group OFFSET 0) u ON TRUE
-        LEFT JOIN held h ON h.partition_id = w.id
+                WHERE c.partition_id = w.id AND c.consumer_group BETWEEN p_group AND p_group
+                ORDER BY c.consumer_group DESC LIMIT 1) u ON TRUE
+        -- Looked at before it is locked: a row that is leased or has nothing left is not taken from its holder.
+        LEFT JOIN LATERAL (
+               SELECT c.ctid AS place, c.committed, c.attempt_offset, c.attempt_count
+                 FROM queen.log_consumers c
+                WHERE c.partition_id = w.id AND c.consumer_group BETWEEN p_group AND p_group
+                  AND (u.worker_id IS NULL OR u.batch_end IS NULL OR u.lease_expires_at <= v_now)
+                  AND p.last_offset > u.committed
+                  AND (c.worker_id IS NULL OR c.batch_end IS NULL OR c.lease_expires_at <= v_now)
+                  AND p.last_offset > c.committed
+                ORDER BY c.consumer_group DESC LIMIT 1 FOR UPDATE SKIP LOCKED) h ON TRUE
        ORDER BY w.seq
     LOOP
       EXIT WHEN v_left <= 0 OR v_bytes <= 0;
@@ -130,6 +135,7 @@ BEGIN
       -- The seal: both facts come from one read of one row, else a push in between would be sealed over.
       IF r.log_start > r.last_offset THEN
         s_ids := array_append(s_ids, r.id);
+        s_places := array_append(s_places, r.place);
         s_to := array_append(s_to, r.last_offset);
         verdict := 1;
         RETURN NEXT;
@@ -219,6 +225,7 @@ BEGIN
       verdict := 0;
       RETURN NEXT;
       c_ids := array_append(c_ids, r.id);
+      c_places := array_append(c_places, r.place);
       c_from := array_append(c_from, from_offset);
       c_to := array_append(c_to, to_offset);
       c_lease := array_append(c_lease, r.lease);
@@ -230,8 +237,8 @@ BEGIN
 
   IF s_ids IS NOT NULL THEN
     UPDATE queen.log_consumers c SET committed = t.upto
-      FROM unnest(s_ids, s_to) AS t (id, upto)
-     WHERE c.partition_id = t.id AND c.consumer_group = p_group AND c.committed < t.upto;
+      FROM unnest(s_ids, s_places, s_to) AS t (id, place, upto)
+     WHERE c.ctid = t.place AND c.committed < t.upto;
   END IF;
   IF cardinality(c_ids) = 0 THEN
     RETURN;
@@ -240,15 +247,15 @@ BEGIN
     UPDATE queen.log_consumers c
        SET committed = t.upto, batch_end = NULL, worker_id = NULL, lease_expires_at = NULL, lease_acquired_at = NULL,
            lease_conflated = FALSE, batch_retry_count = 0, total_consumed = c.total_consumed + t.upto - t.start + 1
-      FROM unnest(c_ids, c_from, c_to) AS t (id, start, upto)
-     WHERE c.partition_id = t.id AND c.consumer_group = p_group;
+      FROM unnest(c_ids, c_places, c_from, c_to) AS t (id, place, start, upto)
+     WHERE c.ctid = t.place;
   ELSE
     UPDATE queen.log_consumers c
        SET batch_end = t.upto, worker_id = p_worker, lease_acquired_at = v_now,
            lease_expires_at = v_now + t.lease * interval '1 second', lease_conflated = p_conflate,
            attempt_offset = t.anchor, attempt_count = t.times
-      FROM unnest(c_ids, c_to, c_lease, c_anchor, c_count) AS t (id, upto, lease, anchor, times)
-     WHERE c.partition_id = t.id AND c.consumer_group = p_group;
+      FROM unnest(c_ids, c_places, c_to, c_lease, c_anchor, c_count) AS t (id, place, upto, lease, anchor, times)
+     WHERE c.ctid = t.place;
   END IF;
 END $$;
 

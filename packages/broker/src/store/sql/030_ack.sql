@@ -200,6 +200,7 @@ DECLARE
   dead_on   boolean[];
   attempts  bigint[];
   counts    int[];
+  places    tid[];
   -- The lowest offset that counts as not done.
   floors    bigint[];
   now_at    timestamptz;
@@ -252,16 +253,21 @@ BEGIN
   SELECT array_agg(l.n::int), array_agg(l.last_offset), array_agg(l.log_start), array_agg(l.txns_start),
          array_agg(l.worker_id), array_agg(l.lease_expires_at), array_agg(l.lease_conflated), array_agg(l.committed),
          array_agg(l.batch_end), array_agg(l.batch_retry_count), array_agg(l.retry_limit), array_agg(l.dead_on),
-         array_agg(l.attempt_offset), array_agg(l.attempt_count)
-    INTO no, lasts, starts, txns, workers, expiries, conflate, cursors, ends, retries, limits, dead_on, attempts, counts
+         array_agg(l.attempt_offset), array_agg(l.attempt_count),
+         array_agg(l.place)
+    INTO no, lasts, starts, txns, workers, expiries, conflate, cursors, ends, retries, limits, dead_on, attempts, counts,
+         places
     FROM (SELECT w.n, p1.last_offset, p1.log_start, p1.txns_start, q.retry_limit,
                  q.dead_letter_queue OR q.dlq_after_max_retries AS dead_on, k.*
-            FROM unnest(p_tenants, p_partitions, p_groups) WITH ORDINALITY AS w (tenant, part, grp, n)
-            JOIN queen.log_partitions p1 ON p1.id = w.part
-            JOIN queen.queues q ON q.id = p1.queue_id AND q.tenant_id = w.tenant
-            JOIN queen.log_consumers k ON k.partition_id = w.part AND k.consumer_group = w.grp
-           ORDER BY k.partition_id, k.consumer_group
-             FOR UPDATE OF k) l;
+            FROM (SELECT * FROM unnest(p_tenants, p_partitions, p_groups) WITH ORDINALITY AS u (tenant, part, grp, n)
+                   ORDER BY u.part, u.grp) w
+           CROSS JOIN LATERAL (SELECT * FROM queen.log_partitions x
+                                WHERE x.id BETWEEN w.part AND w.part ORDER BY x.id DESC LIMIT 1) p1
+            JOIN queen.queues q ON q.id = p1.queue_id
+           CROSS JOIN LATERAL (SELECT x.ctid AS place, x.* FROM queen.log_consumers x
+                                WHERE q.tenant_id = w.tenant
+                                  AND x.partition_id = w.part AND x.consumer_group BETWEEN w.grp AND w.grp
+                                ORDER BY x.consumer_group DESC LIMIT 1 FOR UPDATE) k) l;
   now_at := queen.clock();
 
   IF coalesce(cardinality(no), 0) < groups_ THEN
@@ -470,10 +476,11 @@ BEGIN
            lease_conflated = k.lease_conflated AND NOT u.free
       FROM (SELECT no[x.k] AS g, p_partitions[no[x.k]] AS part, p_groups[no[x.k]] AS grp, afters[no[x.k]] AS moved,
                    used[no[x.k]] AS used, retries[x.k] AS retries, attempts[x.k] AS attempt,
-                   counts[x.k] AS attempt_count, released[no[x.k]] AS free
+                   counts[x.k] AS attempt_count, released[no[x.k]] AS free, places[x.k] AS place
               FROM unnest(changed) AS x (k)) u
-      JOIN queen.log_partitions p1 ON p1.id = u.part
-     WHERE k.partition_id = u.part AND k.consumer_group = u.grp
+     CROSS JOIN LATERAL (SELECT x.last_offset FROM queen.log_partitions x
+                          WHERE x.id BETWEEN u.part AND u.part ORDER BY x.id DESC LIMIT 1) p1
+     WHERE k.ctid = u.place
     RETURNING u.g, u.free AND p1.last_offset > u.moved AS more
   )
   SELECT array_agg(d.g), array_agg(d.more) INTO more_no, more FROM done d;
