@@ -10,6 +10,8 @@
 -- Only as many rows are locked at a time as the pop may still claim partitions, so that a pop of one partition
 -- does not make others skip the candidates that it never gets to.
 --
+-- Rows are looked up backwards and written by their ctid for the sake of lanes with many row versions: see 010_push.sql.
+--
 -- Rejected: one set-based statement for segments and budget together. The budget is spent in order, so it reads
 -- up to a full batch of segments for each of 64 candidates where the loop below stops. The loop costs one statement a
 -- claimed partition, which is a third of what 64 of them cost in all (figures in the test of the claim's cost). Segments
@@ -83,7 +85,7 @@ BEGIN
                       q.delayed_processing * interval '1 second' AS delay, q.window_buffer * interval '1 second' AS quiet
                  FROM (SELECT * FROM queen.log_partitions x
                         WHERE x.id BETWEEN w.id AND w.id ORDER BY x.id DESC LIMIT 1) t
-                 JOIN queen.queues q ON q.id = t.queue_id OFFSET 0) p ON TRUE
+                CROSS JOIN LATERAL (SELECT * FROM queen.queues x WHERE x.id = t.queue_id LIMIT 1) q OFFSET 0) p ON TRUE
         LEFT JOIN LATERAL (
                SELECT * FROM queen.log_consumers c
                 WHERE c.partition_id = w.id AND c.consumer_group BETWEEN p_group AND p_group

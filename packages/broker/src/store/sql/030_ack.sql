@@ -145,6 +145,8 @@ END $$;
 
 -- Decides acks. A group here is one (partition, consumer group, lease): no two may name the same consumer row.
 --
+-- Rows are looked up backwards and written by their ctid for the sake of lanes with many row versions: see 010_push.sql.
+--
 -- One element a group, in any order:
 --   p_tenants     who asks; a partition of somebody else is refused before it is locked
 --   p_partitions  the partition
@@ -263,7 +265,7 @@ BEGIN
                    ORDER BY u.part, u.grp) w
            CROSS JOIN LATERAL (SELECT * FROM queen.log_partitions x
                                 WHERE x.id BETWEEN w.part AND w.part ORDER BY x.id DESC LIMIT 1) p1
-            JOIN queen.queues q ON q.id = p1.queue_id
+           CROSS JOIN LATERAL (SELECT * FROM queen.queues x WHERE x.id = p1.queue_id LIMIT 1) q
            CROSS JOIN LATERAL (SELECT x.ctid AS place, x.* FROM queen.log_consumers x
                                 WHERE q.tenant_id = w.tenant
                                   AND x.partition_id = w.part AND x.consumer_group BETWEEN w.grp AND w.grp
