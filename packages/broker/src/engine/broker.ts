@@ -181,7 +181,10 @@ async function assemble(
     onRepair: (repair) => popPath.forgetGroup(repair.tenant, repair.group),
   });
   wake.onRepairs = () => void reseed.pollRepairs().catch((err) => log.warn({ err }, 'repairs not read'));
-  wake.onGap = () => void reseed.pass().catch((err) => log.warn({ err }, 'hot list not refreshed'));
+  wake.onGap = () => {
+    spool?.databaseBack();
+    void reseed.pass().catch((err) => log.warn({ err }, 'hot list not refreshed'));
+  };
   wake.onQueueReplaced = (tenant) => popPath.forgetQueue(tenant);
   const switches = new Switches({ run: read, clock, log, hearing: () => wake.peers?.connected === true });
   wake.onSwitches = () => switches.heard();

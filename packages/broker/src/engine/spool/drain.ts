@@ -88,7 +88,10 @@ export class Drain {
   };
   readonly #deps: DrainDeps;
   #open: OpenFile | null = null;
+  /** Of whoever was failed by the database ... */
   #failuresInARow = 0;
+  /** ... and of these the tries from here. */
+  #ownFailuresInARow = 0;
   #restUntil = Number.NEGATIVE_INFINITY;
   #stopped = false;
 
@@ -109,6 +112,11 @@ export class Drain {
   /** Somebody else was failed by the database. */
   failedElsewhere(): void {
     this.#failuresInARow++;
+  }
+
+  /** The database has shown itself: no more rest. */
+  awake(): void {
+    this.#restUntil = Number.NEGATIVE_INFINITY;
   }
 
   /** One pass over some files; true: there may be more to do at once. Never rejects. One at a time. */
@@ -210,6 +218,7 @@ export class Drain {
     if (gone > 0) this.#deps.shelf.stored(open.file, position, gone);
     if (left.length === 0) {
       this.#failuresInARow = 0;
+      this.#ownFailuresInARow = 0;
       return true;
     }
     // Messages that cannot be stored say nothing about the database.
@@ -270,8 +279,9 @@ export class Drain {
     const { clock, settings } = this.#deps;
     this.counters.failures++;
     this.#failuresInARow++;
-    if (this.#failuresInARow % settings.breakerFailures === 0)
-      this.#restUntil = clock.now() + settings.breakerMs;
+    this.#ownFailuresInARow++;
+    const rests = this.#ownFailuresInARow % settings.breakerFailures === 0;
+    if (rests) this.#restUntil = clock.now() + settings.breakerMs;
   }
 }
 

@@ -203,6 +203,11 @@ export class Spool implements Detour {
     this.#run();
   }
 
+  /** The database has shown itself after a while: nobody need rest any more. */
+  databaseBack(): void {
+    this.#drain.awake();
+  }
+
   /** One look for what other processes left behind. */
   async adopt(): Promise<number> {
     const files = await this.#shelf.adopt();
