@@ -23,6 +23,22 @@ test('an outage of the database', async (t) => {
   const stored: number[] = [0];
   await client.push([item(0)]);
   const [held] = await client.pop('q', { leaseSeconds: 3600 });
+  // Parked before it, by queue, by partition and by namespace, until long after it.
+  const wait = { wait: true, timeout: 120_000 };
+  let answered = 0;
+  const parked = [
+    client.pop('later.q', { ...wait, consumerGroup: 'by-queue' }),
+    client.pop('later.q', { ...wait, consumerGroup: 'by-partition' }, 'Default'),
+    client.popAt('/api/v1/pop', { ...wait, namespace: 'later', consumerGroup: 'by-scope' }),
+  ];
+  for (const pop of parked) pop.finally(() => answered++).catch(() => {});
+  await until('they are parked', async () => {
+    const text = await (await fetch(`${broker.url}/metrics/prometheus`)).text();
+    return (
+      [...text.matchAll(/^queen_parked_long_polls\{.*\} (\d+)$/gm)].reduce((n, [, m]) => n + Number(m), 0) ===
+      3
+    );
+  });
 
   proxy.refuse();
   await until('the probe sees it', async () => (await client.call('GET', '/health')).status === 503);
@@ -45,7 +61,14 @@ test('an outage of the database', async (t) => {
     client.call('DELETE', '/api/v1/resources/queues/q'),
     client.call('POST', `/api/v1/lease/${held!.leaseId}/extend`, {}),
   ]);
-  assert.ok(pushed.status === 500 || pushed.body[0]!.status !== 'queued', JSON.stringify(pushed));
+  assert.deepEqual([pushed.status, pushed.body[0]!.status], [201, 'buffered'], JSON.stringify(pushed));
+  // What comes behind it need not wait for a connection first.
+  const quick = performance.now();
+  const behind = (await client.push([item(2)]))[0]!;
+  assert.equal(behind.status, 'buffered');
+  assert.ok(performance.now() - quick < 2_000, `${performance.now() - quick} ms`);
+  const spool = (await client.call<{ spool: unknown }>('GET', '/health')).body.spool;
+  assert.deepEqual(spool, { pending: 2, failed: 0, draining: false, lasting: true });
   assert.ok(popped.status === 204 || popped.status === 500, JSON.stringify(popped));
   assert.ok(acked.status === 500 || acked.body[0]!.success === false, JSON.stringify(acked));
   for (const answer of others) {
@@ -60,10 +83,26 @@ test('an outage of the database', async (t) => {
   proxy.heal();
   await until('it is back', async () => (await client.call('GET', '/health')).status === 200);
   await until('pushes are stored', async () => {
-    const [result] = (await client.call<Pushed[]>('POST', '/api/v1/push', { items: [item(1)] })).body;
+    const [result] = (await client.call<Pushed[]>('POST', '/api/v1/push', { items: [item(3)] })).body;
     return result!.status === 'queued' || result!.status === 'duplicate';
   });
-  stored.push(1);
+  const again = await client.push([item(1), item(2)]);
+  assert.deepEqual(
+    again.map(({ status, message_id }) => [status, message_id]),
+    [
+      ['duplicate', pushed.body[0]!.message_id],
+      ['duplicate', behind.message_id],
+    ],
+  );
+  stored.push(1, 2, 3);
+  assert.equal(answered, 0, 'who was parked is parked still');
+  await client.push([{ queue: 'later.q', transactionId: 'ring', payload: 1 }]);
+  for (const messages of await Promise.all(parked)) {
+    assert.deepEqual(
+      messages.map(({ transactionId }) => transactionId),
+      ['ring'],
+    );
+  }
   const verdict = await client.ack(held!);
   assert.ok(verdict.success, JSON.stringify(verdict));
   const rest = await client.pop('q', { wait: true, timeout: 10_000 });

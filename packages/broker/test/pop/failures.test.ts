@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { until } from '../../../../test/start/talk.ts';
 import { StoreError } from '../../src/store/errors.ts';
 import { complete, type Rig, range, request, setup, sql, texts } from './fixture.ts';
 
@@ -177,6 +178,37 @@ test('a failed claim gives its candidates back', async (t) => {
   await assert.rejects(broker.pop({ group: 'g' }), { kind: 'in_doubt' });
   spy.query = original;
   assert.deepEqual(texts(await broker.pop({ group: 'g' })), { r: ['b'] });
+});
+
+test('a parked pop that is woken while the database is away goes on waiting, and one that comes then is told', async (t) => {
+  const rig = await setup(t);
+  const broker = await rig.broker();
+  await rig.push('q', 'p', ['a']);
+  await complete(rig, await broker.pop({ group: 'g' }), 'g', [broker]);
+  const patient = broker.pop({ group: 'g', waitMs: 60_000 });
+  const leaving = new AbortController();
+  const impatient = broker.pop({
+    group: 'h',
+    waitMs: 60_000,
+    signal: leaving.signal,
+    subscriptionMode: 'new',
+  });
+  await until('they are parked', async () => broker.delivery.wake.parking.parked === 2);
+  const original = broker.db.query.bind(broker.db);
+  const spy = broker.db as { query: typeof broker.db.query };
+  let claims = 0;
+  spy.query = (async (statement, ...rest) => {
+    if (statement.name !== 'pop_claim') return original(statement, ...rest);
+    claims++;
+    throw new StoreError('unavailable', 'pool', 'no connection');
+  }) as typeof broker.db.query;
+  await rig.push('q', 'p', ['b'], [broker]);
+  await until('they were woken in vain', async () => claims >= 2);
+  await assert.rejects(broker.pop({ group: 'g', waitMs: 60_000 }), { kind: 'unavailable', code: 'pool' });
+  leaving.abort();
+  assert.deepEqual((await impatient).claims, []);
+  spy.query = original;
+  assert.deepEqual(texts(await patient), { p: ['b'] });
 });
 
 test('a claim in doubt does not take back what the same pop was given before', async (t) => {

@@ -140,7 +140,9 @@ export class PopPath {
     const progress: Progress = { deadline, attempts: 0, filled: false };
     try {
       for (; ; progress.attempts++) {
-        const answer = await this.#attempt(request, source, progress);
+        const answer = await this.#attempt(request, source, progress).catch((error: unknown) =>
+          this.#outlive(fromStore(error), request, progress),
+        );
         if (answer.claims.length > 0 || request.waitMs <= 0 || this.#stopped) return answer;
         const outcome = await this.#deps.wake.parking.park(source.wish, deadline, request.signal);
         if (outcome !== 'woken') return answer;
@@ -151,6 +153,29 @@ export class PopPath {
     } finally {
       source.close();
     }
+  }
+
+  /**
+   * A pop that has been parked outlives a database that goes away: nothing was taken for it, so it goes on waiting. One that
+   * meets the outage with its first look is told of it.
+   */
+  async #outlive(error: EngineError, request: PopRequest, progress: Progress): Promise<PopAnswer> {
+    const left = progress.deadline - this.#deps.clock.now();
+    if (error.kind !== 'unavailable' || progress.attempts === 0 || left <= 0 || this.#stopped) throw error;
+    await this.#pause(Math.min(left, OUTAGE_PAUSE_MS), request.signal);
+    return EMPTY;
+  }
+
+  #pause(ms: number, signal: AbortSignal | null): Promise<void> {
+    return new Promise((resolve) => {
+      const over = () => {
+        timer.cancel();
+        signal?.removeEventListener('abort', over);
+        resolve();
+      };
+      const timer = this.#deps.clock.after(ms, over);
+      signal?.addEventListener('abort', over, { once: true });
+    });
   }
 
   async #attempt(request: PopRequest, source: Source, progress: Progress): Promise<PopAnswer> {
@@ -325,6 +350,9 @@ export class PopPath {
     return new ScanSource(run, clock, new ScopeScanSupply(found, pop), request.partitions ?? 1);
   }
 }
+
+/** Between two looks of a parked pop while the database is away. */
+const OUTAGE_PAUSE_MS = 500;
 
 const EMPTY: PopAnswer = {
   leaseId: '',
