@@ -55,7 +55,13 @@ export class Rig {
         database: {
           url: `postgres://${server.connection.user}@/${server.connection.database}?host=${encodeURIComponent(at.host)}&port=${at.port}`,
         },
-        env: { DB_POOL_SIZE: process.env.DB_POOL_SIZE ?? '', LOG_LEVEL: process.env.LOG_LEVEL ?? 'info' },
+        env: {
+          DB_POOL_SIZE: process.env.DB_POOL_SIZE ?? '',
+          LOG_LEVEL: process.env.LOG_LEVEL ?? 'info',
+          // A plan's limits are not what is measured.
+          QUEEN_KV_READS_PER_SEC: '0',
+          QUEEN_KV_WRITES_PER_SEC: '0',
+        },
       });
       return new Rig(directory, server, broker);
     } catch (error) {

@@ -6,15 +6,30 @@ import { describe, markdown, type Report } from './report.ts';
 import { Rig } from './rig.ts';
 import type { Scale, Workload } from './workload.ts';
 import { floor } from './workloads/floor.ts';
+import { groupLag } from './workloads/group_lag.ts';
 import { idle } from './workloads/idle.ts';
+import { kv } from './workloads/kv.ts';
 import { latency } from './workloads/latency.ts';
 import { memory } from './workloads/memory.ts';
 import { partitions } from './workloads/partitions.ts';
 import { popAck } from './workloads/pop_ack.ts';
 import { push } from './workloads/push.ts';
 import { singlePush } from './workloads/single_push.ts';
+import { transactions } from './workloads/transactions.ts';
 
-const WORKLOADS: readonly Workload[] = [singlePush, floor, push, popAck, latency, idle, memory, partitions];
+const WORKLOADS: readonly Workload[] = [
+  singlePush,
+  floor,
+  push,
+  popAck,
+  latency,
+  transactions,
+  kv,
+  idle,
+  memory,
+  partitions,
+  groupLag,
+];
 
 const USAGE = `npm run bench -- [--quick] [--json] [--write] [--minutes n] [--only name]...
   --quick      short measurements, under a minute in all
