@@ -3,11 +3,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { PushItem, PushResult, PushStatus } from '../../engine/types.ts';
 import { parsePushBody, parsePushBodyInTurns, TURN_BYTES } from '../../log/json/push_body.ts';
+import { JsonWriter } from '../../log/json/writer.ts';
 import { accessOf } from '../access/levels.ts';
 import { answerBytes } from '../answer.ts';
 import type { Wording } from '../errors.ts';
 import type { HotContext } from './context.ts';
-import { JsonWriter } from './json_writer.ts';
 
 export const pushWording: Wording = { failed: (detail) => `push failed: ${detail}` };
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { JsonWriter } from '../../src/http/hot/json_writer.ts';
+import { JsonWriter } from '../../src/log/json/writer.ts';
 
 test('strings and integers as JSON.stringify writes them, from any capacity on', () => {
   const text = fc.oneof(fc.string({ maxLength: 200 }), fc.string({ unit: 'binary', maxLength: 200 }));

@@ -7,6 +7,13 @@ const DIGITS_MAX = 17;
 const ZERO = 0x30;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
+const ESCAPE_BYTES_MAX = 6;
+const HEX_DIGITS = '0123456789abcdef';
+/** By byte: what stands behind the backslash, 0 for the long form. */
+const SHORT_ESCAPES = new Uint8Array(256);
+for (const [escaped, letter] of ['""', '\\\\', '\bb', '\ff', '\nn', '\rr', '\tt']) {
+  SHORT_ESCAPES[escaped!.charCodeAt(0)] = letter!.charCodeAt(0);
+}
 
 export class JsonWriter {
   #bytes: Buffer;
@@ -15,6 +22,16 @@ export class JsonWriter {
   /** `capacity`: bytes to begin with. */
   constructor(capacity: number) {
     this.#bytes = Buffer.allocUnsafe(Math.max(64, capacity));
+  }
+
+  /** Bytes written so far. */
+  get length(): number {
+    return this.#at;
+  }
+
+  /** Forgets what was written behind the first `length` bytes. */
+  rewind(length: number): void {
+    this.#at = length;
   }
 
   /** What was written. The writer must not be used after. */
@@ -58,6 +75,46 @@ export class JsonWriter {
       bytes[at++] = unit;
     }
     bytes[at++] = QUOTE;
+    this.#at = at;
+  }
+
+  /** Bytes as they are: `from` (inclusive) to `to` (exclusive). */
+  raw(bytes: Uint8Array, from: number, to: number): void {
+    const length = to - from;
+    this.#reserve(length);
+    if (length > WALKED_MAX) this.#bytes.set(bytes.subarray(from, to), this.#at);
+    else for (let i = 0; i < length; i++) this.#bytes[this.#at + i] = bytes[from + i]!;
+    this.#at += length;
+  }
+
+  /**
+   * A string with its quotes, from its UTF-8. Escaped are the quote, the backslash and what is below U+0020, nothing else.
+   */
+  utf8(bytes: Uint8Array, from: number, to: number): void {
+    this.#reserve((to - from) * ESCAPE_BYTES_MAX + 2);
+    const out = this.#bytes;
+    let at = this.#at;
+    out[at++] = QUOTE;
+    for (let i = from; i < to; i++) {
+      const byte = bytes[i]!;
+      if (byte >= 0x20 && byte !== QUOTE && byte !== BACKSLASH) {
+        out[at++] = byte;
+        continue;
+      }
+      out[at++] = BACKSLASH;
+      const short = SHORT_ESCAPES[byte]!;
+      if (short !== 0) {
+        out[at++] = short;
+        continue;
+      }
+      out[at] = 0x75;
+      out[at + 1] = ZERO;
+      out[at + 2] = ZERO;
+      out[at + 3] = ZERO + (byte >> 4);
+      out[at + 4] = HEX_DIGITS.charCodeAt(byte & 15);
+      at += 5;
+    }
+    out[at++] = QUOTE;
     this.#at = at;
   }
 
