@@ -1,0 +1,65 @@
+/** Row versions as they were received, and what is put together from two of them. */
+import { CELL, type Tuple } from '../replication/pgoutput.ts';
+
+/** The text of a cell; null for NULL. An unchanged cell has no text: ask {@link isUnchanged} first. */
+export function cellText(tuple: Tuple, column: number): string | null {
+  return tuple.kinds[column] === CELL.text
+    ? tuple.bytes.toString('utf8', tuple.starts[column], tuple.ends[column])
+    : null;
+}
+
+export function isUnchanged(tuple: Tuple, column: number): boolean {
+  return tuple.kinds[column] === CELL.unchanged;
+}
+
+/** Whether both print the same, or are both NULL. */
+export function sameCell(one: Tuple, other: Tuple, column: number): boolean {
+  if (one.kinds[column] !== other.kinds[column]) return false;
+  if (one.kinds[column] !== CELL.text) return true;
+  const length = one.ends[column]! - one.starts[column]!;
+  if (other.ends[column]! - other.starts[column]! !== length) return false;
+  return (
+    one.bytes.compare(
+      other.bytes,
+      other.starts[column],
+      other.ends[column],
+      one.starts[column],
+      one.ends[column],
+    ) === 0
+  );
+}
+
+/** A row of texts, as a query returns it. */
+export function rowOf(values: readonly (string | null)[]): Tuple {
+  const kinds = new Uint8Array(values.length);
+  const starts = new Uint32Array(values.length);
+  const ends = new Uint32Array(values.length);
+  const texts: Buffer[] = [];
+  let at = 0;
+  values.forEach((value, i) => {
+    if (value === null) return;
+    const text = Buffer.from(value);
+    kinds[i] = CELL.text;
+    starts[i] = at;
+    at += text.length;
+    ends[i] = at;
+    texts.push(text);
+  });
+  return { bytes: Buffer.concat(texts), kinds, starts, ends };
+}
+
+/** `row` with those of its unchanged cells among `columns` taken from `from`. */
+export function filled(row: Tuple, from: Tuple, columns: readonly number[]): Tuple {
+  const wanted = columns.filter((column) => isUnchanged(row, column) && !isUnchanged(from, column));
+  if (wanted.length === 0) return row;
+  const kinds = row.kinds.slice();
+  const starts = row.starts.slice();
+  const ends = row.ends.slice();
+  const shift = row.bytes.length;
+  for (const column of wanted) {
+    kinds[column] = from.kinds[column]!;
+    starts[column] = from.starts[column]! + shift;
+    ends[column] = from.ends[column]! + shift;
+  }
+  return { bytes: Buffer.concat([row.bytes, from.bytes]), kinds, starts, ends };
+}
