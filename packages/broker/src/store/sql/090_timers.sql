@@ -238,7 +238,9 @@ BEGIN
          more, passed_by
     FROM taken t;
   IF NOT more THEN
-    SELECT greatest(0, ceil(extract(epoch FROM min(m.visible_at) - now_at) * 1000))::bigint INTO wait_ms
+    -- NULL and not 0 when there is none: greatest() passes NULLs by, and the sweeper would never sleep.
+    SELECT CASE WHEN count(m.visible_at) > 0
+                THEN greatest(0, ceil(extract(epoch FROM min(m.visible_at) - now_at) * 1000))::bigint END INTO wait_ms
       FROM generate_series(0, 63) AS s (shard)
      CROSS JOIN LATERAL (SELECT x.visible_at FROM queen.log_timers x WHERE x.shard = s.shard
                           ORDER BY x.visible_at LIMIT 1) m;
