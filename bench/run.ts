@@ -15,6 +15,7 @@ import { partitions } from './workloads/partitions.ts';
 import { popAck } from './workloads/pop_ack.ts';
 import { push } from './workloads/push.ts';
 import { singlePush } from './workloads/single_push.ts';
+import { timers } from './workloads/timers.ts';
 import { transactions } from './workloads/transactions.ts';
 
 const WORKLOADS: readonly Workload[] = [
@@ -25,6 +26,7 @@ const WORKLOADS: readonly Workload[] = [
   latency,
   transactions,
   kv,
+  timers,
   idle,
   memory,
   partitions,
