@@ -421,3 +421,27 @@ test('several brokers sweep at once: each timer fires once, and none is left beh
   assert.equal(stored.length, 1500, `${claimed}`);
   for (const { id, transactionId } of stored) assert.equal(id, scheduled.get(transactionId));
 });
+
+test('what a claim reads does not grow with the backlog', async (t) => {
+  const rig = await Rig.open(t);
+  const buffers = async () => {
+    const plan = await rig.broker.db.query<{ 'QUERY PLAN': string }>({
+      name: '',
+      text: 'EXPLAIN (ANALYZE, BUFFERS) SELECT * FROM queen.timers_claim(200, 8388608, 1)',
+    });
+    return Number(/shared hit=(\d+)/.exec(plan.map((row) => row['QUERY PLAN']).join('\n'))![1]);
+  };
+  const add = (from: number, to: number) =>
+    rig.query(
+      `INSERT INTO queen.log_timers (queue, timer_key, deliver_at, txn, message_id, payload)
+       SELECT 'q', 'k' || n, queen.clock() - interval '1 hour', 't', gen_random_uuid(), '1'
+         FROM generate_series(${from}, ${to}) n`,
+    );
+  await add(1, 2_000);
+  await buffers();
+  const few = await buffers();
+  await add(2_001, 30_000);
+  const many = await buffers();
+  assert.ok(many < 2 * few, `${few} pages with 2,000 due, ${many} with 30,000`);
+  assert.equal((await rig.broker.timerBacklog.read()).capped, true);
+});

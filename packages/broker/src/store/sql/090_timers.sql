@@ -182,10 +182,10 @@ CREATE OR REPLACE FUNCTION queen.timers_claim(
   OUT txns text[], OUT ids bytea[], OUT payloads bytea[], OUT zstd boolean[], OUT encrypted boolean[],
   OUT sealed boolean[], OUT subs text[], OUT attempts int[]
 ) LANGUAGE plpgsql VOLATILE
--- Nested loops over the indexes: a plan is cached for the session, and one made while the table was small must not read all
--- of it when it has grown.
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_memoize = off
-SET plan_cache_mode = force_generic_plan
+-- Nested loops over the indexes, in their order: a plan is cached for the session, and one made while the table was small
+-- must not read all of it, or all that is due, when that has grown.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_memoize = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
   now_at  timestamptz := queen.clock();
@@ -435,7 +435,9 @@ END $$;
 
 -- How much is due and waits for its fire, counted up to a bound: capped, when there may be more.
 CREATE OR REPLACE FUNCTION queen.timers_backlog(OUT due bigint, OUT capped boolean, OUT late_ms bigint)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
   SELECT count(d.deliver_at), coalesce(max(d.place), 0) >= 160,
          coalesce(extract(epoch FROM now_at.now_at - min(d.deliver_at)) * 1000, 0)::bigint
     FROM (SELECT queen.clock() AS now_at) now_at
