@@ -133,6 +133,12 @@ const QUEUE_PAGE = statement(
      FROM queen.queue_page($1::bigint, $2::int, $3::bigint)`,
 );
 
+const USAGE = statement(
+  'stats_usage',
+  `SELECT kv_rows AS "kvRows", kv_bytes AS "kvBytes", timer_bytes AS "timerBytes" FROM queen.kv_usage
+    WHERE tenant_id = $1::uuid`,
+);
+
 /** A queue of a million partitions takes longer than an ordinary statement may. */
 const COUNT_TIMEOUT_MS = 300_000;
 const READ = { readOnly: true, timeoutMs: 60_000 } as const;
@@ -199,6 +205,19 @@ export function busiestQueues(
   limit: number,
 ): Promise<Pick<StandingQueue, 'id' | 'name' | 'namespace' | 'task' | 'partitions' | 'consumed'>[]> {
   return db.query(BUSY, [filter.queue, filter.namespace, filter.task, limit], READ);
+}
+
+/** What a tenant stores beside its queues, as last counted. */
+export async function storedBeside(
+  db: Queryable,
+  tenant: string,
+): Promise<{ kvRows: number; kvBytes: number; timerBytes: number }> {
+  const [row] = await db.query<{ kvRows: number; kvBytes: number; timerBytes: number }>(
+    USAGE,
+    [tenant],
+    READ,
+  );
+  return row ?? { kvRows: 0, kvBytes: 0, timerBytes: 0 };
 }
 
 /** The queues with most partitions first. */

@@ -176,7 +176,10 @@ export class FakeBroker implements BrokerFace {
   messages: MessagesFace = without('messages');
   records: RecordsFace = without('records');
   traces: TracesFace = without('traces');
-  statistics: StatisticsFace = without('statistics');
+  statistics: StatisticsFace = {
+    ...without<StatisticsFace>('statistics'),
+    beside: async () => ({ kvRows: 1, kvBytes: 2, timerBytes: 3 }),
+  };
   system: SystemFace = {
     ...without<SystemFace>('system'),
     knownSwitches: () => ({ ...SWITCHES }),

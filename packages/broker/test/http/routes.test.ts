@@ -167,6 +167,7 @@ test('resources: list, inspect, depth, delete, groupings', async (t) => {
   const wire = await openWire(t);
   const { broker, url } = wire;
   const list = await call(url, 'GET', '/api/v1/resources/queues?namespace=x');
+  assert.deepEqual([list.json.kvRows, list.json.kvBytes, list.json.timerBytes], [1, 2, 3]);
   assert.deepEqual(list.json.queues[0], {
     id: '7',
     name: 'orders',

@@ -111,6 +111,8 @@ export interface StatisticsFace {
     filter: QueueFilter,
     page: Page,
   ): Promise<{ queues: StandingQueue[]; total: number }>;
+  /** What the tenant stores beside its queues, some minutes old. */
+  beside(tenant: TenantId): Promise<{ kvRows: number; kvBytes: number; timerBytes: number }>;
   /** Live. Null: no such queue. */
   queue(tenant: TenantId, queue: string, page: Page): Promise<LiveQueue | null>;
   /** Messages stored, by minute, hour or day. */

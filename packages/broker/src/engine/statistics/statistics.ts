@@ -74,6 +74,10 @@ export class Statistics implements StatisticsFace {
     return this.#run((db) => rollup.standingQueues(db, tenant, filter, page));
   }
 
+  beside(tenant: TenantId) {
+    return this.#run((db) => rollup.storedBeside(db, tenant));
+  }
+
   async queue(tenant: TenantId, name: string, page: Page): Promise<LiveQueue | null> {
     if (requiredNameFault(name, 'queue') !== null) return null;
     return this.#run(async (db) => {

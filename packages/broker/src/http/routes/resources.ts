@@ -25,12 +25,14 @@ const QUEUES_MAX = 1_000_000;
 export function resourceRoutes(app: App, broker: BrokerFace): void {
   app.get('/api/v1/resources/queues', { config: read }, async ({ identity, raw }) => {
     const query = new Query(splitTarget(raw.url!).query);
+    const { tenant } = identity;
+    const beside = await broker.statistics.beside(tenant);
     if (query.text('stats') !== 'cached') {
-      return { queues: (await broker.listQueues(identity.tenant)).map(renderSummary) };
+      return { queues: (await broker.listQueues(tenant)).map(renderSummary), ...beside };
     }
     const page = { limit: QUEUES_MAX, skip: 0 };
-    const { queues } = await broker.statistics.queues(identity.tenant, EVERY_QUEUE, page);
-    return { queues: queues.map(renderStanding) };
+    const { queues } = await broker.statistics.queues(tenant, EVERY_QUEUE, page);
+    return { queues: queues.map(renderStanding), ...beside };
   });
 
   app.get(
