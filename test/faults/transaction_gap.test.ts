@@ -35,7 +35,11 @@ async function bundleThatDiesAt(t: Cleanup, point: FaultPoint) {
   };
   const push = { type: 'push', items: [{ queue: 'out', transactionId: 'order-out', payload: 2 }] };
   const kv = [{ op: 'incr', ns: 'n', key: 'orders', delta: 1, forever: true }];
-  const body = { operations: [ack, push], kv };
+  const payload = Buffer.from('3').toString('base64');
+  const timers = [
+    { op: 'schedule', queue: 'late', timerKey: 'order', delayMs: 3_600_000, txn: 'order-late', payload },
+  ];
+  const body = { operations: [ack, push], kv, timers };
   await assert.rejects(doomed.call('POST', '/api/v1/transaction', body));
   const ended = await broker.ended;
   assert.equal(ended.signal, 'SIGKILL', ended.logs);
@@ -49,12 +53,17 @@ async function bundleThatDiesAt(t: Cleanup, point: FaultPoint) {
     });
     return answer.results[0]!.value ?? 0;
   };
-  return { database, heir, body, push, kv, transact, counted };
+  const scheduled = async () =>
+    (await heir.call<{ found: boolean }>('GET', '/api/v1/timers/late/order')).body.found;
+  return { database, heir, body, push, kv, transact, counted, scheduled };
 }
 
 test('killed before the commit: nothing of it is there, and the message comes again', async (t) => {
-  const { database, heir, push, kv, transact, counted } = await bundleThatDiesAt(t, 'transaction.written');
-  assert.equal(await counted(), 0);
+  const { database, heir, push, kv, transact, counted, scheduled } = await bundleThatDiesAt(
+    t,
+    'transaction.written',
+  );
+  assert.deepEqual([await counted(), await scheduled()], [0, false]);
   assert.deepEqual(await heir.pop('out'), []);
   const [message] = await heir.pop('in', { ...LEASE, wait: true, timeout: 10_000 });
   assert.equal(message!.deliveryAttempt, 2);
@@ -70,7 +79,8 @@ test('killed before the commit: nothing of it is there, and the message comes ag
 });
 
 test('killed after the commit: all of it is there, and the repetition says so', async (t) => {
-  const { heir, body, transact, counted } = await bundleThatDiesAt(t, 'transaction.committed');
+  const { heir, body, transact, counted, scheduled } = await bundleThatDiesAt(t, 'transaction.committed');
+  assert.equal(await scheduled(), true);
   const again = await transact(body);
   assert.deepEqual([again.status, again.body.success], [200, false]);
   // The lease went with the ack; the push alone is a duplicate.
