@@ -8,7 +8,7 @@ import type { KvFace, KvOperation } from '../../engine/kv/operations.ts';
 import type { App } from '../app.ts';
 import { kvMembers, preconditionMembers, renderListing } from '../kv_answer.ts';
 import { readDeleteBody, readKvBody, readListBody, readPutBody } from '../kv_body.ts';
-import { kvFaultOf } from '../kv_faults.ts';
+import { kvFaults } from '../kv_faults.ts';
 import { withRawBody } from '../raw_body.ts';
 import { decodeSegment } from '../target.ts';
 
@@ -78,7 +78,7 @@ async function answer(reply: FastifyReply, work: () => Promise<string>): Promise
   try {
     return reply.type('application/json').send(await work());
   } catch (error) {
-    throw kvFaultOf(error);
+    throw kvFaults.of(error);
   }
 }
 
