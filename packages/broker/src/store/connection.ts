@@ -78,6 +78,8 @@ export class Connection {
   readonly #prepared = new Prepared();
   readonly #closeListeners: (() => void)[] = [];
   #call: Call | null = null;
+  /** The statement that runs has committed, and was told not to wait until a standby has it. */
+  #unreplicated = false;
   #tail: Promise<unknown> = Promise.resolve();
 
   private constructor(host: Host, options: ConnectOptions) {
@@ -100,6 +102,11 @@ export class Connection {
       this.broken = true;
     });
     this.#client.on('end', () => this.#ended());
+    // A cancelled wait for a synchronous standby is answered as a success, with a warning. Its words are translated, the place
+    // that raises it is not.
+    this.#client.on('notice', (notice) => {
+      if (notice.routine === 'SyncRepWaitForLSN') this.#unreplicated = true;
+    });
     wire.on('parseComplete', () => this.#call?.handleParseComplete());
     wire.on('bindComplete', () => this.#call?.handleBindComplete());
     wire.on('noData', () => this.#call?.handleNoData());
@@ -183,7 +190,8 @@ export class Connection {
         clearTimeout(graceTimer);
         this.#call = null;
         if (timedOut) this.broken = true;
-        if (error === undefined) resolve(rows);
+        if (error === undefined && this.#unreplicated) reject(this.#committedAlone());
+        else if (error === undefined) resolve(rows);
         else reject(this.#classify(error, call, options, timedOut));
       });
       const timer = setTimeout(() => {
@@ -197,6 +205,14 @@ export class Connection {
       }, options.timeoutMs);
       this.#call = call;
       this.#client.query(call);
+    });
+  }
+
+  /** After a failover it may be gone, so it must not be called done. */
+  #committedAlone(): StoreError {
+    this.#unreplicated = false;
+    return new StoreError('in_doubt', 'sql', 'committed, but no synchronous standby has confirmed it', {
+      sqlState: '01000',
     });
   }
 
