@@ -21,13 +21,14 @@ test('a commit that somebody told not to wait for its standby is in doubt', {
   t.after(() => db.close());
   const insert = statement('alone', 'INSERT INTO public.t VALUES (1)');
   const cancelled = async (work: Promise<unknown>) => {
+    const told = assert.rejects(work, (error) => error instanceof StoreError && error.kind === 'in_doubt');
     await until('it waits for the standby', async () => {
       const rows = await server.sql(
         `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'waits' AND wait_event = 'SyncRep'`,
       );
       return rows.length > 0;
     });
-    await assert.rejects(work, (error) => error instanceof StoreError && error.kind === 'in_doubt');
+    await told;
   };
   await cancelled(db.query(insert));
   await cancelled(db.transaction(async (tx) => tx.query(insert)));
