@@ -327,8 +327,11 @@ test('files that are none of ours are left alone', async (t) => {
   // A file of a spool, and nobody says for which database.
   const lost = encoded(messages('p', ['lost']));
   writeFileSync(join(directory, '3', '1764500000000-00000001.buf'), lost);
-  const shelf: Shelf = await openShelf(directory);
+  const warnings: string[] = [];
+  const log = { info() {}, warn: (_: object, text: string) => void warnings.push(text), error() {} };
+  const shelf: Shelf = await openShelf(directory, { log });
   assert.equal(shelf.path, join(directory, '7'));
+  assert.match(warnings.join(), /for another database: they are left alone/);
   await append(shelf, 'p', ['a']);
   await shelf.close();
   writeFileSync(join(directory, '3', 'database'), `${DATABASE}\n`);

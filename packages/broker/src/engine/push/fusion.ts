@@ -128,7 +128,7 @@ export class Fusion {
         this.#prepare(lane, found);
       },
       async (error: unknown) => {
-        const draft = new Draft(this.#takeUnits(lane), null);
+        const draft = new Draft(this.#takeUnits(lane, this.#deps.settings.segmentBytesMax), null);
         await this.#deps.failures.settle(draft, fromStore(error));
         this.#landed(lane);
       },

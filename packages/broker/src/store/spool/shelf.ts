@@ -47,6 +47,10 @@ export class Shelf {
   /** Throws when no slot can be had, or when what lies there cannot be read. */
   static async open(options: ShelfOptions, seen: Seen): Promise<Shelf> {
     const slot = await Slot.claim(options.directory, options.databaseId);
+    const strangers = Slot.strangers(options.directory, options.databaseId);
+    if (strangers.length > 0) {
+      options.log.warn({ strangers }, 'the spool holds messages for another database: they are left alone');
+    }
     try {
       return new Shelf(options, slot, seen);
     } catch (error) {

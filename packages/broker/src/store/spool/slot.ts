@@ -86,16 +86,25 @@ export class Slot {
       .filter((path) => path !== own.path && holdsFiles(path) && isFor(path, databaseId));
   }
 
+  /** Slots where messages lie that are for another database, or nobody says for which. */
+  static strangers(directory: string, databaseId: string): string[] {
+    return slotNumbers(directory)
+      .map((number) => join(directory, number))
+      .filter((path) => holdsFiles(path) && !isFor(path, databaseId));
+  }
+
   release(): Promise<void> {
     return this.#lock.release();
   }
 }
 
-/** Makes names durable that were created, renamed or removed in it. */
+/** Makes names durable that were created, renamed or removed in it, where the file system knows how. */
 export function syncDirectory(path: string): void {
   const fd = openSync(path, 'r');
   try {
     fsyncSync(fd);
+  } catch (error) {
+    if (!['EINVAL', 'ENOTSUP', 'EISDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
   } finally {
     closeSync(fd);
   }
