@@ -389,7 +389,7 @@ test('a failed move says whether the row is still there', async (t: TestContext)
     ['dlq_replay', new StoreError('in_doubt', 'connection', 'lost'), null],
     ['dlq_get', new StoreError('unavailable', 'sql', 'x', { sqlState: '53100' }), false],
   ] as const;
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'breaks a statement of one process' });
   await bury(live, 'q', ['m']);
   const { id, partitionId } = (await list(live)).messages[0]!;
   for (const [name, error, removed] of cases) {

@@ -186,7 +186,7 @@ async function parked(live: Live, count = 1): Promise<void> {
 }
 
 test('a fetch waits for what is pushed, here or at another broker, without a connection', async (t) => {
-  const a = await openLive(t);
+  const a = await openLive(t, { alone: 'looks at what is parked in one process' });
   const b = await openLive(t, { database: a.database });
   await push(a, 'q', 'p', 0, 1);
   const wait = (offset: number, more = {}) =>
@@ -221,7 +221,7 @@ test('a fetch whose notification is lost finds the message by the shared look', 
 });
 
 test('minBytes: what has come is kept and read once, the rest is waited for', async (t) => {
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'looks at what is parked in one process' });
   await push(live, 'q', 'p', 0, 2);
   const entries = [
     { queue: 'q', partition: 'p', offset: 0 },
@@ -251,7 +251,7 @@ test('minBytes: what has come is kept and read once, the rest is waited for', as
 });
 
 test('a fetch ends with its client, with its queue, and with the broker', async (t) => {
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'looks at what is parked in one process, and stops it' });
   await push(live, 'q', 'p', 0, 1);
   const body = JSON.stringify({ entries: [{ queue: 'q', partition: 'p', offset: 1 }], maxWaitMs: 30_000 });
   const { port, hostname } = new URL(live.client.url);

@@ -189,7 +189,7 @@ test('one group in detail', async (t) => {
 });
 
 test('the lag is read in one statement each', async (t) => {
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'counts the statements of one process' });
   for (const partition of ['a', 'b', 'c', 'd']) await push(live, 'q', partition, 0, 1);
   await live.client.pop('q', { consumerGroup: 'g', ...all });
   for (const path of ['', '/lagging?minLagSeconds=0', '/g']) {
@@ -583,7 +583,7 @@ test('two brokers without notifications: a look at the repairs finds what was mo
 });
 
 test('a seek that cannot look at its own repair is seen by the pops of its broker all the same', async (t) => {
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'breaks a statement of one process' });
   await push(live, 'q', 'p', 0, 2);
   assert.equal((await take(live, 'q', 'g')).length, 2);
   const heal = failStatement(live, 'hotlist_repairs', new StoreError('unavailable', 'timeout', 'cancelled'));

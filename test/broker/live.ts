@@ -13,6 +13,7 @@ import { type Database, statement } from '../../packages/broker/src/store/databa
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { openBroker } from '../kit/engine.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
+import { brokersWanted, startRoundRobin } from '../kit/round_robin.ts';
 import { type Answer, Client } from './client.ts';
 
 export interface Live {
@@ -30,11 +31,13 @@ export interface Live {
 }
 
 export interface LiveOptions {
-  /** Another broker's. */
+  /** Another broker's: a test that starts its brokers one by one gets no more of them. */
   database?: TestDatabase;
   settings?: Partial<EngineSettings>;
   engine?: Partial<EngineOptions>;
   server?: Partial<ServerOptions>;
+  /** Why the test needs one broker even where two behind a round-robin are asked for. */
+  alone?: string;
   /** Parts of the face that the wire is to see instead of the broker's. */
   face?: (broker: Broker) => Partial<BrokerFace>;
 }
@@ -42,23 +45,24 @@ export interface LiveOptions {
 /** It goes away with the test. */
 export async function openLive(t: Cleanup, options: LiveOptions = {}): Promise<Live> {
   const database = options.database ?? (await freshDatabase(t));
-  const broker = await openBroker(database, options.settings, options.engine);
-  const server = createServer({
-    broker: { ...broker, ...options.face?.(broker) },
-    metrics: new Metrics(),
-    log: silentLog,
-    version: 'test',
-    serverId: 'test',
-    ...options.server,
-  });
-  const { port } = await server.listen(0, '127.0.0.1');
-  const url = `http://127.0.0.1:${port}`;
+  const single = await openOne(database, options);
+  const all = [single];
+  while (options.database === undefined && all.length < brokersWanted(options.alone))
+    all.push(await openOne(database, options));
+  const { broker } = single;
   let stopped: Promise<void> | null = null;
   const stop = () => {
-    stopped ??= server.close(50).then(() => broker.stop());
+    stopped ??= Promise.all(all.map((one) => one.stop())).then(() => {});
     return stopped;
   };
   atEnd(t, stop);
+  const { url } =
+    all.length === 1
+      ? single
+      : await startRoundRobin(
+          all.map((one) => one.url),
+          t,
+        );
   return {
     database,
     broker,
@@ -73,6 +77,24 @@ export async function openLive(t: Cleanup, options: LiveOptions = {}): Promise<L
       const text = await response.text();
       return { status: response.status, body: text === '' ? null : JSON.parse(text) };
     },
+  };
+}
+
+async function openOne(database: TestDatabase, options: LiveOptions) {
+  const broker = await openBroker(database, options.settings, options.engine);
+  const server = createServer({
+    broker: { ...broker, ...options.face?.(broker) },
+    metrics: new Metrics(),
+    log: silentLog,
+    version: 'test',
+    serverId: 'test',
+    ...options.server,
+  });
+  const { port } = await server.listen(0, '127.0.0.1');
+  return {
+    broker,
+    url: `http://127.0.0.1:${port}`,
+    stop: () => server.close(50).then(() => broker.stop()),
   };
 }
 

@@ -17,7 +17,10 @@ test('an outage of the database', async (t) => {
   );
   t.after(() => proxy.close());
   const url = `postgres://${user}@127.0.0.1:${proxy.port}/${name}`;
-  const broker = await startBroker({ database: { url }, env: { QUEEN_STMT_TIMEOUT_MS: '3000' } }, t);
+  const broker = await startBroker(
+    { database: { url }, env: { QUEEN_STMT_TIMEOUT_MS: '3000' }, alone: 'it is about what one broker does' },
+    t,
+  );
   const client = new Client(broker.url);
   const item = (n: number) => ({ queue: 'q', transactionId: `t${n}`, payload: n });
   const stored: number[] = [0];

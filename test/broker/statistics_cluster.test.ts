@@ -242,7 +242,7 @@ test('without a database a scrape has the families of the process, and a read sa
 test('a broker by itself: it refreshes, writes down, and leaves its last numbers behind', async (t) => {
   const database = await freshDatabase(t);
   const env = { METRICS_FLUSH_MS: '1000', STATS_INTERVAL_MS: '1000', QUEEN_SERVER_ID: 'solo' };
-  const broker = await startBroker({ database, env }, t);
+  const broker = await startBroker({ database, env, alone: 'the brokers are counted' }, t);
   const client = new Client(broker.url);
   const get = async (path: string) => (await client.call<Json>('GET', path)).body;
   await client.push([1, 2, 3].map((payload) => ({ queue: 'q', payload })));

@@ -10,7 +10,7 @@ const POP = '/api/v1/system/maintenance/pop';
 const KV_TIMERS = '/api/v1/system/kv-timers';
 
 test('pop maintenance: every pop of every broker is answered at once, parked ones too', async (t) => {
-  const one = await openLive(t);
+  const one = await openLive(t, { alone: 'each broker is spoken to by itself' });
   const other = await openLive(t, { database: one.database });
   await one.client.push([{ queue: 'q', transactionId: 'a', payload: 1 }]);
   assert.deepEqual((await one.ask('GET', POP)).body, {
@@ -65,7 +65,7 @@ test('pop maintenance: every pop of every broker is answered at once, parked one
 });
 
 test('a switch holds for a broker that starts later, and for one that hears no notifications', async (t) => {
-  const one = await openLive(t);
+  const one = await openLive(t, { alone: 'each broker is spoken to by itself' });
   await one.ask('POST', POP, { enabled: true });
   await one.ask('POST', KV_TIMERS, { kv: false, timersFire: false });
   const deaf = await openLive(t, { database: one.database, engine: { notifications: false } });
@@ -142,7 +142,7 @@ test('what is asked must be said, and a change that the database does not take i
 });
 
 test('a push that somebody else tells of wakes who waits', async (t) => {
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'each broker is spoken to by itself' });
   const silent = await openLive(t, { database: live.database, engine: { notifications: false } });
   // Parked where nobody hears of the push, with the look for itself far away.
   const parked = silent.client.pop('q', { wait: true, timeout: 20_000 });

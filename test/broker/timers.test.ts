@@ -245,7 +245,7 @@ test('what is wrong with a call is named, and nothing of it is done', async (t) 
 test('blocked schedules with cancellations beside them: a hint to send these alone, which is never refused', async (t) => {
   const { timers } = ENGINE_DEFAULTS;
   const settings = { timers: { ...timers, writes: { perSecond: 0.001, burst: 1 } } };
-  const live = await openLive(t, { settings });
+  const live = await openLive(t, { settings, alone: 'rates are counted by each process' });
   const ask = async (operations: Fields[]) => {
     const response = await fetch(`${live.client.url}/api/v1/timers`, {
       method: 'POST',

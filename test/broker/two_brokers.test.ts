@@ -10,7 +10,11 @@ import { Client, type Message } from './client.ts';
 test('two brokers, one database', async (t) => {
   const database = await freshDatabase(t);
   const env = { DB_POOL_SIZE: '10' };
-  const [a, b] = await Promise.all([startBroker({ database, env }, t), startBroker({ database, env }, t)]);
+  const alone = 'each is spoken to by itself';
+  const [a, b] = await Promise.all([
+    startBroker({ database, env, alone }, t),
+    startBroker({ database, env, alone }, t),
+  ]);
   const left = new Client(a.url);
   const right = new Client(b.url);
   const item = (queue: string, transactionId: string, partition = 'Default') => ({

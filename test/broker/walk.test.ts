@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { statement } from '../../packages/broker/src/store/database.ts';
 import { startBroker } from '../kit/broker.ts';
 import { freshDatabase } from '../kit/postgres.ts';
+import { brokersWanted } from '../kit/round_robin.ts';
 import { Client, type Message } from './client.ts';
 
 const DEAD = statement(
@@ -299,7 +300,8 @@ test('the walk', async (t) => {
     assert.ok((await client.ack(again!)).success);
   });
 
-  await t.test('the numbers say what happened', async () => {
+  const numbers = { skip: brokersWanted() > 1 && 'the numbers are one process’s' };
+  await t.test('the numbers say what happened', numbers, async () => {
     const text = await (await fetch(`${broker.url}/metrics/prometheus`)).text();
     const value = (name: string) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1]);
     assert.ok(value('queen_process_push_messages_total') > 50);

@@ -6,6 +6,7 @@ import { CLUSTER } from '../../packages/broker/src/store/embedded/cluster.ts';
 import { killLeftOvers } from '../../packages/broker/src/store/embedded/processes.ts';
 import { atEnd, type Cleanup } from './cleanup.ts';
 import type { TestDatabase } from './postgres.ts';
+import { brokersWanted, startRoundRobin } from './round_robin.ts';
 
 /**
  * A broker as its users run it: a process of its own, on a free port, that says where it listens.
@@ -26,6 +27,8 @@ export interface BrokerOptions {
   root?: string;
   /** How long the start may take, ms. Default 60,000. */
   readyWithinMs?: number;
+  /** Why the test needs one broker even where two behind a round-robin are asked for. */
+  alone?: string;
 }
 
 export interface BrokerProcess {
@@ -59,7 +62,32 @@ const ROOT = join(import.meta.dirname, '../..');
 export async function startBroker(options: BrokerOptions = {}, t?: Cleanup): Promise<BrokerProcess> {
   const broker = spawnBroker(options, t);
   const line = await broker.logged(/listening on (http:\/\/\S+:(\d+))/, options.readyWithinMs ?? 60_000);
-  return Object.assign(broker, { url: line[1]!, port: Number(line[2]) });
+  const started = Object.assign(broker, { url: line[1]!, port: Number(line[2]) });
+  const shares = options.database !== undefined && t !== undefined && brokersWanted(options.alone) > 1;
+  return shares ? withCompanion(started, options, t) : started;
+}
+
+/** A second broker on the same database, and a round-robin before the two. They live and end together. */
+async function withCompanion(
+  first: BrokerProcess,
+  options: BrokerOptions,
+  t: Cleanup,
+): Promise<BrokerProcess> {
+  const second = await startBroker({ ...options, alone: 'it is the companion' }, t);
+  const front = await startRoundRobin([first.url, second.url], t);
+  const both = async (signal?: NodeJS.Signals) => {
+    const [ended] = await Promise.all([first.kill(signal), second.kill(signal)]);
+    return ended;
+  };
+  return {
+    ...first,
+    ...front,
+    kill: both,
+    stop: () => both('SIGTERM'),
+    logs: () => first.logs() + second.logs(),
+    logged: (pattern, withinMs) =>
+      Promise.any([first.logged(pattern, withinMs), second.logged(pattern, withinMs)]),
+  };
 }
 
 /** The same without waiting: `url` and `port` mean nothing. For starts that are to fail. */
