@@ -495,7 +495,7 @@ async function assemble(
       await popPath.stop();
       await Promise.all([pushPath.drain(), ackPath.drain(), transactionPath.drain()]);
       await spool?.stop();
-      reseed.stop();
+      await reseed.stop();
       await Promise.all(loops.map((loop) => loop.stop()));
       await writer.stop();
       await wake.stop();

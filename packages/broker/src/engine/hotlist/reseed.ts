@@ -51,6 +51,7 @@ export interface ReseedDeps {
 export class Reseed {
   readonly #deps: ReseedDeps;
   readonly #running = new Map<GroupRing, Seeding>();
+  readonly #looks = new Map<string, Promise<void>>();
   readonly #timers = new Map<string, Timer>();
   #repairs: Map<string, string> = new Map();
   #stopped = false;
@@ -70,10 +71,12 @@ export class Reseed {
     });
   }
 
-  stop(): void {
+  /** Resolves when the looks that were under way have ended. */
+  async stop(): Promise<void> {
     this.#stopped = true;
     for (const timer of this.#timers.values()) timer.cancel();
     this.#timers.clear();
+    await Promise.all(this.#looks.values());
   }
 
   stats(): { windowed: number; full: number; pages: number; repairs: number; errors: number } {
@@ -197,12 +200,13 @@ export class Reseed {
     const { clock, random = Math.random, log } = this.#deps;
     const jitter = random() * Math.min(periodMs / 5, JITTER_MAX_MS);
     const timer = clock.after(periodMs + jitter, () => {
-      work()
+      const round = work()
         .catch((error: unknown) => {
           this.#rounds.errors++;
           log.warn({ err: error, task: name }, 'the hot list could not be refreshed, trying again later');
         })
         .finally(() => this.#loop(name, periodMs, work));
+      this.#looks.set(name, round);
     });
     this.#timers.set(name, timer);
   }
