@@ -91,13 +91,9 @@ test('minutes and hours by queue, a row of the broker, and sums that outlive bot
   ];
   assert.deepEqual([sums(1).sort(), sums(60).sort()], [expected, expected], 'what names nothing is left out');
   const brokers = await db.query<{ pushed: number; looks: number; rss: number[] }>(BROKERS);
-  assert.deepEqual(
-    brokers.map(({ pushed, looks }) => [pushed, looks]),
-    [
-      [207, 1],
-      [1, 1],
-    ],
-  );
+  // In the middle of what they cover: that may be one minute, or two.
+  const total = (what: 'pushed' | 'looks') => brokers.reduce((sum, row) => sum + row[what], 0);
+  assert.deepEqual([total('pushed'), total('looks')], [208, 2]);
   assert.ok(brokers[0]!.rss.length === 4 && brokers[0]!.rss[0]! > 1e6);
   assert.equal((await clusterTotals(db))!.push_messages, 208);
 
