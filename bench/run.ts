@@ -58,7 +58,7 @@ function scaleOf(): Scale {
   const minutes = values.minutes === undefined ? (values.quick ? 3 / 60 : 10) : Number(values.minutes);
   if (!(minutes > 0)) throw new Error(`--minutes must be above 0, not ${values.minutes}`);
   return values.quick
-    ? { quick: true, seconds: 0.6, warmUpSeconds: 0.15, rounds: 2, minutes }
+    ? { quick: true, seconds: 0.4, warmUpSeconds: 0.1, rounds: 2, minutes }
     : { quick: false, seconds: 6, warmUpSeconds: 2, rounds: 7, minutes };
 }
 

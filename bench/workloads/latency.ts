@@ -39,7 +39,7 @@ export const latency: Workload = {
           }
         };
         const loops = consumers.map(consume);
-        const count = Math.round(rate * Math.max(1.5, scale.seconds));
+        const count = Math.round(rate * Math.max(scale.quick ? 0.8 : 1.5, scale.seconds));
         const free = [...producers];
         const sends: Promise<unknown>[] = [];
         let late = 0;

@@ -84,7 +84,7 @@ async function drained(db: Database): Promise<void> {
 
 /** Everything is due at once: firing is switched off until all of it is scheduled. */
 async function backlog(rig: Rig, db: Database, scale: Scale, lanes: number): Promise<Row> {
-  const timers = scale.quick ? 3_000 : 30_000;
+  const timers = scale.quick ? 1_000 : 30_000;
   const connections = await rig.connections(CLIENTS);
   try {
     return await rig.withQueue(QUEUE, lanes, {}, async () => {
@@ -116,7 +116,7 @@ async function backlog(rig: Rig, db: Database, scale: Scale, lanes: number): Pro
 
 /** They fall due one after the other. Fires keep the order of their times, so the n-th message is the n-th that was due. */
 async function lateness(rig: Rig, db: Database, scale: Scale, rate: number): Promise<Row> {
-  const seconds = Math.max(2, scale.seconds);
+  const seconds = Math.max(scale.quick ? 1 : 2, scale.seconds);
   const timers = Math.round(rate * seconds);
   const connections = await rig.connections(CLIENTS);
   try {
