@@ -24,6 +24,9 @@ const CLAIM = `queen.log_pop_claim('g', ARRAY[1]::bigint[], ARRAY[0]::bigint[], 
 const ack = (offset: number) => `queen.log_ack(ARRAY['00000000-0000-0000-0000-000000000001']::uuid[],
   ARRAY[1]::bigint[], ARRAY['g'], ARRAY['w'], ARRAY[1], ARRAY[0], ARRAY[${offset}]::bigint[], repeat('h', 16)::bytea, 0)`;
 
+const ackWhole = (offset: number) => `queen.log_ack_whole(ARRAY[1]::bigint[], ARRAY['g'], ARRAY['w'],
+  ARRAY[${offset}]::bigint[], ARRAY[${offset}]::bigint[])`;
+
 test('row versions that somebody keeps do not make push, claim and ack visit more pages', async (t) => {
   const database = await freshDatabase(t);
   const client = await connect(t, database);
@@ -46,6 +49,9 @@ test('row versions that somebody keeps do not make push, claim and ack visit mor
     push: await pages(PUSH),
     claim: await pages(CLAIM),
     ack: await pages(ack(offset++)),
+    pushAgain: await pages(PUSH),
+    claimAgain: await pages(CLAIM),
+    ackWhole: await pages(ackWhole(offset++)),
   });
   // The first calls of a session read the catalogs.
   for (let i = 0; i < 3; i++) await round();
@@ -67,12 +73,12 @@ test('row versions that somebody keeps do not make push, claim and ack visit mor
   await round();
   const during = await round();
   t.diagnostic(JSON.stringify({ before, during, kept }));
-  for (const call of ['push', 'claim', 'ack'] as const) {
+  for (const call of ['push', 'claim', 'ack', 'ackWhole'] as const) {
     assert.ok(during[call] <= before[call] + SLACK_PAGES, `${call}: ${during[call]}, before ${before[call]}`);
   }
   const { rows } = await client.query(
     'SELECT committed, last_offset FROM queen.log_consumers c JOIN queen.log_partitions p ON p.id = c.partition_id WHERE consumer_group = $1',
     ['g'],
   );
-  assert.deepEqual(rows, [{ committed: '5', last_offset: '5' }]);
+  assert.deepEqual(rows, [{ committed: '11', last_offset: '11' }]);
 });

@@ -129,3 +129,29 @@ export class MaintenanceLoop {
     return this.#deps.admission.run('maintenance', () => work(this.#deps.db));
   }
 }
+
+/** A background job that is nothing but passes under its lease. */
+export abstract class MaintenanceJob {
+  protected readonly deps: MaintenanceDeps;
+  readonly #loop: MaintenanceLoop;
+
+  constructor(deps: MaintenanceDeps, name: string, periodMs: number) {
+    this.deps = deps;
+    this.#loop = new MaintenanceLoop(deps, { name, periodMs, pass: (signal) => this.pass(signal) });
+  }
+
+  abstract pass(signal?: AbortSignal): Promise<unknown>;
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  /** Resolves when the pass that runs has ended. */
+  stop(): Promise<void> {
+    return this.#loop.stop();
+  }
+
+  protected run<T>(work: (db: Queryable) => Promise<T>): Promise<T> {
+    return this.deps.admission.run('maintenance', () => work(this.deps.db));
+  }
+}

@@ -3,9 +3,8 @@
  * that are wrong. Nothing should make them wrong; were one too young, or lost, its partition would never come up
  * as due and keep its data for ever.
  */
-import type { Queryable } from '../../store/database.ts';
 import { correctDrift, readDrift } from '../../store/retention.ts';
-import { type MaintenanceDeps, MaintenanceLoop } from './maintenance_loop.ts';
+import { type MaintenanceDeps, MaintenanceJob } from './maintenance_loop.ts';
 
 const PAGE = 5000;
 
@@ -15,25 +14,9 @@ export interface WalkReport {
   corrected: number;
 }
 
-export class WatermarkWalk {
-  readonly #deps: MaintenanceDeps;
-  readonly #loop: MaintenanceLoop;
-
+export class WatermarkWalk extends MaintenanceJob {
   constructor(deps: MaintenanceDeps, settings: { intervalMs: number } = { intervalMs: 86_400_000 }) {
-    this.#deps = deps;
-    this.#loop = new MaintenanceLoop(deps, {
-      name: 'retention_watermark',
-      periodMs: settings.intervalMs,
-      pass: (signal) => this.pass(signal),
-    });
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  stop(): Promise<void> {
-    return this.#loop.stop();
+    super(deps, 'retention_watermark', settings.intervalMs);
   }
 
   async pass(signal?: AbortSignal): Promise<WalkReport> {
@@ -41,18 +24,14 @@ export class WatermarkWalk {
     let after: number | null = 0;
     while (after !== null && !signal?.aborted) {
       const from: number = after;
-      const page = await this.#run((db) => readDrift(db, from, PAGE));
+      const page = await this.run((db) => readDrift(db, from, PAGE));
       for (const row of page.drifted) {
         report.drifted++;
-        if (await this.#run((db) => correctDrift(db, row))) report.corrected++;
+        if (await this.run((db) => correctDrift(db, row))) report.corrected++;
       }
       after = page.lastId;
     }
-    if (report.corrected > 0) this.#deps.log.warn(report, 'recorded ages of partitions were wrong');
+    if (report.corrected > 0) this.deps.log.warn(report, 'recorded ages of partitions were wrong');
     return report;
-  }
-
-  #run<T>(work: (db: Queryable) => Promise<T>): Promise<T> {
-    return this.#deps.admission.run('maintenance', () => work(this.#deps.db));
   }
 }

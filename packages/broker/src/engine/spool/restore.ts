@@ -4,30 +4,16 @@
  */
 import { HASH_BYTES, hashTransactionIds } from '../../log/hash.ts';
 import { formatUuid } from '../../log/uuid.ts';
-import type { Queryable } from '../../store/database.ts';
 import type { SpooledUnit } from '../../store/spool/reader.ts';
 import { EngineError, fromStore } from '../errors.ts';
-import { Draft, type Seal, type Unseal } from '../push/draft.ts';
+import { Draft } from '../push/draft.ts';
 import { isPassing } from '../push/failure.ts';
-import { type Dedup, Flusher, type PushLog } from '../push/flusher.ts';
-import type { PartitionMemo } from '../push/partition_memo.ts';
-import type { Provisioner } from '../push/provisioner.ts';
+import { Flusher, type FlusherDeps } from '../push/flusher.ts';
 import { laneKey, type Unit } from '../push/unit.ts';
 import type { PushResult } from '../types.ts';
-import type { Announcer } from '../wake/announcer.ts';
 
-export interface RestoreDeps {
-  db: Queryable;
-  admission: { run<T>(lane: 'push', work: () => Promise<T>): Promise<T> };
-  dedup: Dedup;
-  memo: PartitionMemo;
-  provisioner: Provisioner;
-  announcer: Announcer;
-  zstdLevel: number;
-  seal: Seal;
-  unseal: Unseal;
-  log: PushLog;
-}
+/** What a flush needs; who settles its failures is here. */
+export type RestoreDeps = Omit<FlusherDeps, 'failures'>;
 
 /** What became of a lane's units. */
 export type Restored =

@@ -62,26 +62,21 @@ export function assembleStatistics(parts: StatisticsParts) {
 /** The same calls, noted in the ledger when they are answered. */
 export function counted(face: Counted, ledger: Ledger): Counted {
   return {
-    async push(request) {
-      const results = await face.push(request);
-      ledger.pushed(request, results);
-      return results;
-    },
-    async pop(request) {
-      const answer = await face.pop(request);
-      ledger.popped(request, answer);
-      return answer;
-    },
-    async ack(request) {
-      const verdicts = await face.ack(request);
-      ledger.acked(request, verdicts);
-      return verdicts;
-    },
-    async transaction(request) {
-      const answer = await face.transaction(request);
-      ledger.transacted(request, answer);
-      return answer;
-    },
+    push: noted(face.push, (request, results) => ledger.pushed(request, results)),
+    pop: noted(face.pop, (request, answer) => ledger.popped(request, answer)),
+    ack: noted(face.ack, (request, verdicts) => ledger.acked(request, verdicts)),
+    transaction: noted(face.transaction, (request, answer) => ledger.transacted(request, answer)),
+  };
+}
+
+function noted<Request, Answer>(
+  call: (request: Request) => Promise<Answer>,
+  note: (request: Request, answer: Answer) => void,
+): (request: Request) => Promise<Answer> {
+  return async (request) => {
+    const answer = await call(request);
+    note(request, answer);
+    return answer;
   };
 }
 

@@ -212,45 +212,32 @@ function row(counts: QueueCounts): Record<string, number> {
   return columns;
 }
 
+/** What a broker's row has of its sums; the rest is by queue only. */
+const BROKER_COUNTS = [
+  'pushRequests',
+  'pushMessages',
+  'popRequests',
+  'popMessages',
+  'popEmpty',
+  'ackRequests',
+  'ackMessages',
+  'ackSuccess',
+  'ackFailed',
+  'dlq',
+  'transactions',
+  'lagCount',
+  'lagSumUs',
+  'lagMaxUs',
+] as const;
+
 function brokerRow(
   { totals }: Taken,
   databaseErrors: number,
   looks: number,
   gauges: Gauges,
 ): Record<string, number | number[]> {
-  const {
-    pushRequests,
-    pushMessages,
-    popRequests,
-    popMessages,
-    popEmpty,
-    ackRequests,
-    ackMessages,
-    ackSuccess,
-    ackFailed,
-    dlq,
-    transactions,
-    lagCount,
-    lagSumUs,
-    lagMaxUs,
-  } = totals;
-  const all = {
-    pushRequests,
-    pushMessages,
-    popRequests,
-    popMessages,
-    popEmpty,
-    ackRequests,
-    ackMessages,
-    ackSuccess,
-    ackFailed,
-    dlq,
-    transactions,
-    lagCount,
-    lagSumUs,
-    lagMaxUs,
-    ...gauges,
-  };
+  const counts = BROKER_COUNTS.map((name) => [name, totals[name]] as const);
+  const all = { ...Object.fromEntries(counts), ...gauges };
   const columns = Object.entries(all).map(([name, value]) => [column(name), value] as const);
   return { ...Object.fromEntries(columns), uptime_s: process.uptime(), db_errors: databaseErrors, looks };
 }

@@ -111,8 +111,10 @@ END $$;
 -- from the first message to the last. A row that is not exactly so stays as it is and is not in `settled`: its ack is for
 -- queen.log_ack to judge. A third of what that costs for the same ack.
 --
--- Rows are locked in the common order, (partition, group), and judged under the lock; the time is read there too. A conflated
--- batch is left to log_ack, which says how many messages it skipped.
+-- Rows are locked in the common order, (partition, group), and judged under the lock; the time is read there too. They are
+-- looked up backwards and written by their ctid (see 010_push.sql). A row that somebody changed between the snapshot of the
+-- statement and its lock is at a place that the update does not see: it is left to log_ack like every row that is not as
+-- described. So is a conflated batch, of which log_ack says how many messages it skipped.
 --   settled   positions (one-based) in the arguments; befores: the cursor before; backlogs: messages are left above
 CREATE OR REPLACE FUNCTION queen.log_ack_whole(
   p_partitions bigint[], p_groups text[], p_workers text[], p_firsts bigint[], p_lasts bigint[],
@@ -126,21 +128,23 @@ BEGIN
       FROM (SELECT * FROM unnest(p_partitions, p_groups, p_workers, p_firsts, p_lasts)
                      WITH ORDINALITY AS u (part, grp, worker, first_, last_, n)
              ORDER BY u.part, u.grp) w
-     CROSS JOIN LATERAL (SELECT c.partition_id, c.consumer_group, c.committed FROM queen.log_consumers c
-                          WHERE c.partition_id = w.part AND c.consumer_group = w.grp FOR UPDATE) k
+     CROSS JOIN LATERAL (SELECT c.ctid AS place, c.committed FROM queen.log_consumers c
+                          WHERE c.partition_id = w.part AND c.consumer_group BETWEEN w.grp AND w.grp
+                          ORDER BY c.consumer_group DESC LIMIT 1 FOR UPDATE) k
   ), done AS (
     UPDATE queen.log_consumers k
        SET committed = h.last_, total_consumed = k.total_consumed + h.last_ - k.committed, batch_retry_count = 0,
            attempt_offset = NULL, attempt_count = 0, batch_end = NULL, worker_id = NULL,
            lease_expires_at = NULL, lease_acquired_at = NULL
       FROM held h
-     WHERE k.partition_id = h.partition_id AND k.consumer_group = h.consumer_group
-       AND k.worker_id = h.worker AND k.batch_end = h.last_ AND k.lease_expires_at > queen.clock()
+     WHERE k.ctid = h.place AND k.worker_id = h.worker AND k.batch_end = h.last_ AND k.lease_expires_at > queen.clock()
        AND NOT k.lease_conflated AND h.first_ > k.committed AND h.first_ >= coalesce(k.attempt_offset, h.first_)
     RETURNING h.n, h.committed AS before, h.last_, k.partition_id
   )
   SELECT array_agg(d.n::int), array_agg(d.before), array_agg(p.last_offset > d.last_) INTO settled, befores, backlogs
-    FROM done d JOIN queen.log_partitions p ON p.id = d.partition_id;
+    FROM done d
+   CROSS JOIN LATERAL (SELECT x.last_offset FROM queen.log_partitions x
+                        WHERE x.id BETWEEN d.partition_id AND d.partition_id ORDER BY x.id DESC LIMIT 1) p;
 END $$;
 
 -- Decides acks. A group here is one (partition, consumer group, lease): no two may name the same consumer row.
