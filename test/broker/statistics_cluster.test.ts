@@ -5,6 +5,7 @@ import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { startBroker } from '../kit/broker.ts';
 import { freshDatabase } from '../kit/postgres.ts';
+import { until } from '../start/talk.ts';
 import { Client } from './client.ts';
 import { type Counted, type Json, openCounted } from './counted.ts';
 import { popRequest, sql } from './live.ts';
@@ -13,14 +14,6 @@ const A = '00000000-0000-4000-8000-00000000000a';
 const B = '00000000-0000-4000-8000-00000000000b';
 
 const sum = (list: Json[], key: string) => list.reduce((total, each) => total + (each[key] as number), 0);
-
-async function until(what: string, done: () => Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + 60_000;
-  while (!(await done())) {
-    if (performance.now() > deadline) throw new Error(`${what}: not within a minute`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-}
 
 test('two brokers: what one pushed and the other delivered adds up on both', async (t) => {
   const left = await openCounted(t, { engine: { serverId: 'left' } });
