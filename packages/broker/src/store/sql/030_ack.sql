@@ -109,7 +109,7 @@ END $$;
 
 -- The one decision that most acks are, without the procedure around it: the holder of a live lease completes its batch
 -- from the first message to the last. A row that is not exactly so stays as it is and is not in `settled`: its ack is for
--- queen.log_ack to judge. A third of what that costs for the same ack.
+-- queen.log_ack to judge. Less than half of what that costs for the same ack.
 --
 -- Rows are locked in the common order, (partition, group), and judged under the lock; the time is read there too. They are
 -- looked up backwards and written by their ctid (see 010_push.sql). A row that somebody changed between the snapshot of the
