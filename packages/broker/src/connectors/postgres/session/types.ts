@@ -1,0 +1,41 @@
+/** Connections to the databases that connectors read and write. All values are text, as the server prints them. */
+import type { ReplicationConnection } from '../replication/connection.ts';
+
+export type SqlParam = string | Buffer | null;
+
+export interface SqlResult {
+  readonly columns: readonly string[];
+  readonly rows: readonly (readonly (string | null)[])[];
+  /** Rows that the statement returned or touched, by its command tag. */
+  readonly count: number;
+}
+
+export interface SqlSession {
+  /**
+   * One statement. Calls made without waiting for the former are sent one after the other without waiting, and answered
+   * in order. `name`: prepared once a session under it. Throws ConnectorFault: `io`, or `postgres` with its SQLSTATE.
+   */
+  query(
+    text: string,
+    params?: readonly SqlParam[],
+    options?: { name?: string; timeoutMs?: number },
+  ): Promise<SqlResult>;
+  /**
+   * The same with values as the bytes that came, which need not be UTF-8. Without parameters.
+   */
+  bytes(text: string): Promise<readonly (readonly (Buffer | null)[])[]>;
+  readonly processId: number;
+  /** 170004 for 17.4. */
+  readonly serverVersion: number;
+  /** Called once, when the connection is gone for whatever reason. */
+  onClose(listener: () => void): void;
+  /** Never rejects. */
+  close(): Promise<void>;
+}
+
+/** Opens connections to one connector's database: name looked up, guarded, password unsealed, settings read back. */
+export interface Dialler {
+  /** `role`: which settings a session gets. Throws ConnectorFault. */
+  sql(applicationName: string, role: 'source' | 'sink', signal?: AbortSignal): Promise<SqlSession>;
+  replication(applicationName: string, signal?: AbortSignal): Promise<ReplicationConnection>;
+}
