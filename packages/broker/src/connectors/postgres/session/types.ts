@@ -21,7 +21,12 @@ export interface SqlSession {
     options?: { name?: string; timeoutMs?: number },
   ): Promise<SqlResult>;
   /**
-   * The same with values as the bytes that came, which need not be UTF-8. Without parameters.
+   * Prepares a statement under `name` without running it, its first `textParams` parameters declared to be text, and
+   * answers how many parameters it takes. A later `query` with this name and text runs what was prepared here.
+   */
+  prepare(name: string, text: string, textParams: number): Promise<number>;
+  /**
+   * A query with values as the bytes that came, which need not be UTF-8. Without parameters.
    */
   bytes(text: string): Promise<readonly (readonly (Buffer | null)[])[]>;
   readonly processId: number;
