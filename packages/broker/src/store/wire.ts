@@ -96,7 +96,7 @@ export function newWire(config: WireConfig): Wire {
 }
 
 /** Field V of an ErrorResponse. pg reads field S, which the server translates into the language of lc_messages. */
-function untranslatedSeverity(bytes: Buffer, start: number, end: number): string | undefined {
+export function untranslatedSeverity(bytes: Buffer, start: number, end: number): string | undefined {
   for (let at = start; at < end && bytes[at] !== 0; ) {
     const close = bytes.indexOf(0, at + 1);
     if (close < 0 || close > end) return undefined;

@@ -2,12 +2,13 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import pg from 'pg';
 import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.ts';
-import {
+import type {
   ReplicationConnection,
-  type StreamHandler,
+  StreamHandler,
 } from '../../src/connectors/postgres/replication/connection.ts';
 import { parseLsn } from '../../src/connectors/postgres/replication/lsn.ts';
 import { decodePgoutput, type PgoutputMessage } from '../../src/connectors/postgres/replication/pgoutput.ts';
+import { PgDialler } from '../../src/connectors/postgres/session/dialler.ts';
 import { cellText } from '../../src/connectors/postgres/source/rows.ts';
 import { until } from '../push/fixture.ts';
 
@@ -35,12 +36,19 @@ suite('a copy of a slot', () => {
   function open(): Promise<ReplicationConnection> {
     const { hosts, user, database: name } = database.options;
     const { host, port } = hosts[0]!;
-    const options = { host, port, user, database: name, password: null, ssl: false as const };
-    return ReplicationConnection.open({
-      ...options,
-      applicationName: 'queen-pg test',
+    const connection = {
+      host,
+      port,
+      user,
+      database: name,
+      passwordSealed: null,
+      sslMode: 'disable' as const,
+      sslRootCert: null,
       connectTimeoutMs: 5_000,
-    });
+    };
+    return new PgDialler({ connection, password: () => null, allowPrivate: true }).replication(
+      'queen-pg test',
+    );
   }
 
   class Copy implements StreamHandler {

@@ -10,18 +10,21 @@
  */
 import type { Socket } from 'node:net';
 import pg from 'pg';
+import type { Wire } from '../../../store/wire.ts';
+import { assertKept, PRINTING, startupOptions } from '../session/settings.ts';
+import { startClient } from '../session/start.ts';
 import { formatLsn, parseLsn } from './lsn.ts';
 import { ProtocolViolation } from './pgoutput.ts';
 
 export interface ReplicationOptions {
   readonly host: string;
-  readonly port: number;
+  /** Over a socket that is connected and secured, with rows as pg decodes them. */
+  readonly wire: Wire;
   readonly database: string;
   readonly user: string;
-  readonly password: string | null;
-  readonly ssl: object | false;
+  /** Called when the server asks for it; what it throws is what the opening throws. */
+  readonly password: () => string;
   readonly applicationName: string;
-  readonly connectTimeoutMs: number;
 }
 
 /** What an upstream says of itself. */
@@ -46,18 +49,6 @@ export interface StartOptions {
   readonly from: bigint;
 }
 
-/**
- * The session prints values alike whatever the role or the database has set. Read back by the server's reports where
- * it reports them.
- */
-const SESSION: Readonly<Record<string, string>> = {
-  client_encoding: 'UTF8',
-  TimeZone: 'UTC',
-  DateStyle: 'ISO',
-  IntervalStyle: 'postgres',
-  extra_float_digits: '3',
-  bytea_output: 'hex',
-};
 const XLOG_DATA = 0x77;
 const XLOG_HEAD_BYTES = 25;
 const KEEPALIVE = 0x6b;
@@ -83,26 +74,19 @@ export class ReplicationConnection {
   #violation: Error | null = null;
 
   private constructor(options: ReplicationOptions) {
-    const { host, port, database, user, password, ssl, applicationName, connectTimeoutMs } = options;
+    const { host, wire, database, user, password, applicationName } = options;
     this.#client = new pg.Client({
       host,
-      port,
       database,
       user,
-      // A function, since an absent password would send pg to the environment and to ~/.pgpass.
-      password: () => password ?? '',
-      ssl,
+      password,
+      ssl: false,
       application_name: applicationName,
-      connectionTimeoutMillis: connectTimeoutMs,
-      keepAlive: true,
-      options: Object.entries(SESSION)
-        .map(([name, value]) => `-c ${name}=${value}`)
-        .join(' '),
+      connection: wire,
+      options: startupOptions(PRINTING),
       replication: 'database',
     } as pg.ClientConfig);
-    // A connection that breaks ends the copy, or the next command.
-    this.#client.on('error', () => {});
-    this.#wire = (this.#client as unknown as { connection: CopyConnection }).connection;
+    this.#wire = wire as unknown as CopyConnection;
     this.#wire.on('copyData', ({ chunk }) => this.#received(chunk));
   }
 
@@ -110,7 +94,11 @@ export class ReplicationConnection {
   static async open(options: ReplicationOptions): Promise<ReplicationConnection> {
     const connection = new ReplicationConnection(options);
     try {
-      await connection.#client.connect();
+      await startClient(connection.#client);
+      for (const [name, wanted] of Object.entries({ ...PRINTING, client_encoding: 'UTF8' })) {
+        const { rows } = await connection.#client.query(`SHOW ${name}`);
+        assertKept(name, wanted, String(Object.values(rows[0] ?? {})[0]));
+      }
       return connection;
     } catch (error) {
       await connection.close();

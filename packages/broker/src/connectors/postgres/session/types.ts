@@ -1,6 +1,7 @@
 /** Connections to the databases that connectors read and write. All values are text, as the server prints them. */
 import type { ReplicationConnection } from '../replication/connection.ts';
 
+/** A string travels as text, a Buffer in the type's binary format (for a text, that is its UTF-8). */
 export type SqlParam = string | Buffer | null;
 
 export interface SqlResult {
@@ -10,16 +11,22 @@ export interface SqlResult {
   readonly count: number;
 }
 
+export interface SqlOptions {
+  /** Prepared once a session under it. */
+  readonly name?: string;
+  /** After it the server is asked to give up, and the session is closed. Default: none. */
+  readonly timeoutMs?: number;
+  /** All parameters are declared as text, instead of what the server infers. */
+  readonly textParams?: boolean;
+}
+
 export interface SqlSession {
   /**
    * One statement. Calls made without waiting for the former are sent one after the other without waiting, and answered
-   * in order. `name`: prepared once a session under it. Throws ConnectorFault: `io`, or `postgres` with its SQLSTATE.
+   * in order. Throws ConnectorFault: `io`, or `postgres` with its SQLSTATE and the server's own error (detail, constraint,
+   * context) as its cause.
    */
-  query(
-    text: string,
-    params?: readonly SqlParam[],
-    options?: { name?: string; timeoutMs?: number },
-  ): Promise<SqlResult>;
+  query(text: string, params?: readonly SqlParam[], options?: SqlOptions): Promise<SqlResult>;
   /**
    * Prepares a statement under `name` without running it, its first `textParams` parameters declared to be text, and
    * answers how many parameters it takes. A later `query` with this name and text runs what was prepared here.
@@ -34,7 +41,7 @@ export interface SqlSession {
   readonly serverVersion: number;
   /** Called once, when the connection is gone for whatever reason. */
   onClose(listener: () => void): void;
-  /** Never rejects. */
+  /** Never rejects. A statement that still runs is cancelled. */
   close(): Promise<void>;
 }
 
