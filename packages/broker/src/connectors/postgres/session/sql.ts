@@ -53,6 +53,8 @@ interface Call {
   readonly resolve: (call: Call) => void;
   readonly reject: (fault: ConnectorFault) => void;
   columns: readonly string[];
+  /** Of a statement that is only prepared: how many it takes. */
+  parameters: number;
   rows: Cell[][];
   tag: string;
   parsed: boolean;
@@ -81,12 +83,28 @@ export class PgSession implements SqlSession {
   }
 
   async query(text: string, params: readonly SqlParam[] = [], options: SqlOptions = {}): Promise<SqlResult> {
-    const { columns, rows, tag } = await this.#send(text, params, options, false);
+    const { name = '', timeoutMs, textParams } = options;
+    const { columns, rows, tag } = await this.#send({ name, bytes: false, timeoutMs }, (known) => {
+      if (!known)
+        this.#wire.parse({ name, text, types: textParams === true ? params.map(() => TEXT_OID) : [] });
+      this.#run(name, params);
+    });
     return { columns, rows: rows as (string | null)[][], count: countOf(tag) };
   }
 
+  async prepare(name: string, text: string, textParams: number): Promise<number> {
+    const { parameters } = await this.#send({ name, bytes: false }, (known) => {
+      if (!known) this.#wire.parse({ name, text, types: new Array<number>(textParams).fill(TEXT_OID) });
+      this.#wire.describe({ type: 'S', name });
+    });
+    return parameters;
+  }
+
   async bytes(text: string): Promise<readonly (readonly (Buffer | null)[])[]> {
-    const { rows } = await this.#send(text, [], {}, true);
+    const { rows } = await this.#send({ name: '', bytes: true }, () => {
+      this.#wire.parse({ name: '', text, types: [] });
+      this.#run('', []);
+    });
     return rows as (Buffer | null)[][];
   }
 
@@ -107,28 +125,32 @@ export class PgSession implements SqlSession {
     clearTimeout(timer);
   }
 
-  #send(text: string, params: readonly SqlParam[], options: SqlOptions, bytes: boolean): Promise<Call> {
+  #run(statement: string, values: readonly SqlParam[]): void {
+    this.#wire.bind({ statement, values, binary: false });
+    this.#wire.describe({ type: 'P', name: '' });
+    this.#wire.execute({ portal: '' });
+  }
+
+  /** @param write sends the messages; `known`: the name was prepared, or is about to be */
+  #send(
+    { name, bytes, timeoutMs }: { name: string; bytes: boolean; timeoutMs?: number | undefined },
+    write: (known: boolean) => void,
+  ): Promise<Call> {
     if (this.#end !== null || !this.#wire.stream.writable) {
       return Promise.reject(this.#end ?? new ConnectorFault('io', 'the connection to the server is lost'));
     }
-    const { name = '', timeoutMs, textParams } = options;
     return new Promise((resolve, reject) => {
-      const fresh = { columns: [], rows: [], tag: '', parsed: false, fault: null, timer: undefined };
-      const call: Call = { name, bytes, resolve, reject, ...fresh };
+      const known = name !== '' && this.#prepared.has(name);
+      const fresh = { columns: [], rows: [], parameters: 0, tag: '', fault: null, timer: undefined };
+      const call: Call = { name, bytes, resolve, reject, parsed: known, ...fresh };
       this.#wire.stream.cork();
       try {
-        if (name === '' || !this.#prepared.has(name)) {
-          const types = textParams === true ? params.map(() => TEXT_OID) : [];
-          this.#wire.parse({ name, text, types });
-          if (name !== '') this.#prepared.add(name);
-        } else call.parsed = true;
-        this.#wire.bind({ statement: name, values: params, binary: false });
-        this.#wire.describe({ type: 'P', name: '' });
-        this.#wire.execute({ portal: '' });
+        write(known);
         this.#wire.sync();
       } finally {
         this.#wire.stream.uncork();
       }
+      if (name !== '') this.#prepared.add(name);
       if (timeoutMs !== undefined) call.timer = setTimeout(() => this.#late(timeoutMs), timeoutMs);
       this.#calls.push(call);
     });
