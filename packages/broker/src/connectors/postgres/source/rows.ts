@@ -48,6 +48,28 @@ export function rowOf(values: readonly (string | null)[]): Tuple {
   return { bytes: Buffer.concat(texts), kinds, starts, ends };
 }
 
+/** The same of values as they came. Not copied if they lie in one buffer. */
+export function rowOfBytes(cells: readonly (Buffer | null)[]): Tuple {
+  const kinds = new Uint8Array(cells.length);
+  const starts = new Uint32Array(cells.length);
+  const ends = new Uint32Array(cells.length);
+  const memory = cells.find((cell) => cell !== null)?.buffer;
+  const together = cells.every((cell) => cell === null || cell.buffer === memory);
+  let at = 0;
+  for (let i = 0; i < cells.length; i++) {
+    const cell = cells[i]!;
+    if (cell === null) continue;
+    kinds[i] = CELL.text;
+    starts[i] = together ? cell.byteOffset : at;
+    at += cell.length;
+    ends[i] = starts[i]! + cell.length;
+  }
+  if (together) return { bytes: Buffer.from(memory ?? EMPTY), kinds, starts, ends };
+  return { bytes: Buffer.concat(cells.filter((cell) => cell !== null)), kinds, starts, ends };
+}
+
+const EMPTY = new ArrayBuffer(0);
+
 /** `row` with those of its unchanged cells among `columns` taken from `from`. */
 export function filled(row: Tuple, from: Tuple, columns: readonly number[]): Tuple {
   const wanted = columns.filter((column) => isUnchanged(row, column) && !isUnchanged(from, column));

@@ -15,13 +15,18 @@ export class Visibility {
   /** At and above, none has ended, as far as this snapshot goes. */
   readonly xmax: bigint;
   readonly #running: ReadonlySet<bigint>;
+  /** The same as distances from xmax, for transactions of which only the lower 32 bits are known. */
   readonly #xmaxLow: number;
+  readonly #toXmin: number;
+  readonly #toRunning: ReadonlySet<number>;
 
   constructor(xmin: bigint, xmax: bigint, running: readonly bigint[]) {
     this.xmin = xmin;
     this.xmax = xmax;
     this.#running = new Set(running);
     this.#xmaxLow = Number(BigInt.asUintN(32, xmax));
+    this.#toXmin = Number(xmin - xmax);
+    this.#toRunning = new Set(running.map((xid) => Number(xid - xmax)));
   }
 
   get running(): readonly bigint[] {
@@ -30,6 +35,12 @@ export class Visibility {
 
   sees(xid: bigint): boolean {
     return xid < this.xmin || (xid < this.xmax && !this.#running.has(xid));
+  }
+
+  /** Of a transaction as the stream names it, by the lower 32 bits of its number. */
+  seesLow(xid: number): boolean {
+    const distance = (xid - this.#xmaxLow) | 0;
+    return distance < this.#toXmin || (distance < 0 && !this.#toRunning.has(distance));
   }
 
   /** The whole number of a transaction that the stream names by its lower 32 bits: the one that is nearest. */
