@@ -18,7 +18,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   observability: [],
   // main.ts, config.ts and what else lies beside the floors: the composition.
   config: ['store'],
-  start: ['config', 'http', 'engine', 'store', 'log', 'observability', ''],
+  start: ['config', 'http', 'connectors', 'engine', 'store', 'log', 'observability', ''],
   '': ['config', 'start', 'http', 'connectors', 'engine', 'store', 'log', 'observability'],
 };
 

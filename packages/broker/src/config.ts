@@ -10,9 +10,6 @@ import { SETTINGS, type Values } from './config/settings.ts';
  * the variable and what it may be; there is no silent fall back to a default.
  */
 
-/** Known names whose feature is still to come, each with its own table then: setting one draws a warning. */
-const LATER = [/^QUEEN_TIMERS_\w+$/, /^QUEEN_SWEEPER_\w+$/, /^QUEEN_PG_\w+$/];
-
 /** Names that other brokers of this family know and that mean nothing here. */
 const WITHOUT_MEANING: readonly [RegExp, string][] = [
   [/^QUEEN_(MESH_PORT|MESH_PEERS|SYNC_SECRET|SYNC_ENABLED)$/, 'brokers meet through the database'],
@@ -28,13 +25,14 @@ const WITHOUT_MEANING: readonly [RegExp, string][] = [
 ];
 
 /** The values with everything decided that can be before the database is known. */
-export interface Config extends Omit<Values, 'server' | 'hotlist' | 'ack' | 'background'> {
+export interface Config extends Omit<Values, 'server' | 'hotlist' | 'ack' | 'background' | 'connectors'> {
   readonly server: Omit<Values['server'], 'bindAddress' | 'serverId'> & {
     bindAddress: string;
     serverId: string;
   };
   readonly hotlist: Omit<Values['hotlist'], 'reseedWindowMs'> & { reseedWindowMs: number };
   readonly ack: Omit<Values['ack'], 'fusionShards'> & { fusionShards: number };
+  readonly connectors: Omit<Values['connectors'], 'allowPrivate'> & { allowPrivate: boolean };
   readonly background: Omit<Values['background'], 'retentionDueCap'> & { retentionDueCap: number };
   readonly database: DatabaseChoice;
   readonly machine: Machine;
@@ -84,6 +82,10 @@ export function loadConfig(env: NodeJS.ProcessEnv, machine: Machine = thisMachin
       reseedWindowMs: values.hotlist.reseedWindowMs ?? Math.max(120_000, 4 * values.hotlist.reseedMs),
     },
     ack: { ...values.ack, fusionShards: values.ack.fusionShards ?? values.push.fusionShards },
+    connectors: {
+      ...values.connectors,
+      allowPrivate: values.connectors.allowPrivate ?? !values.security.tenancyHeader,
+    },
     background: {
       ...values.background,
       retentionDueCap: values.background.retentionDueCap ?? 5 * values.background.retentionBatch,
@@ -138,7 +140,6 @@ function warnAboutStrangers(env: NodeJS.ProcessEnv, warnings: string[]): void {
     if (known.has(name)) continue;
     const reason = WITHOUT_MEANING.find(([shape]) => shape.test(name))?.[1];
     if (reason !== undefined) warnings.push(`${name} has no meaning here: ${reason}`);
-    else if (LATER.some((shape) => shape.test(name))) warnings.push(`${name} has no effect yet`);
     else if (/^(QUEEN|JWT)_/.test(name)) warnings.push(`${name} is unknown and has no effect`);
   }
 }

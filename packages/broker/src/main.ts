@@ -10,6 +10,7 @@ import { RateLog } from './observability/rates.ts';
 import { Traffic } from './observability/traffic.ts';
 import { openAccess } from './start/access.ts';
 import { bannerText } from './start/banner.ts';
+import { openConnectors } from './start/connectors.ts';
 import { openDatabase } from './start/database.ts';
 import { engineSettings, registerEngine } from './start/engine.ts';
 import { sentenceOf } from './start/failure.ts';
@@ -19,8 +20,9 @@ import { Stop, StopAsked } from './start/stop.ts';
 import { applySchema, checkSchema } from './store/schema.ts';
 
 /**
- * The order of the start: settings, database, schema, engine, listener. The stop goes the other way: the
- * listener drains, the engine finishes what it holds, the pool is closed, the bundled database stops.
+ * The order of the start: settings, database, schema, engine, connectors, listener. The stop goes the other way: the
+ * listener drains while the connectors end, the engine finishes what it holds, the pool is closed, the bundled database
+ * stops.
  */
 const VERSION: string = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')).version;
 
@@ -55,8 +57,11 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
   rates.start();
   const access = openAccess(config, log);
   stop.add('access', async () => access.stop());
+  const connectors = await openConnectors({ config, settings, broker, metrics, log, version: VERSION });
+  stop.add('connectors', () => connectors.stop());
   const server = createServer({
     broker,
+    connectors: connectors.api,
     access: access.control,
     metrics,
     traffic,
@@ -70,7 +75,11 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
     sealing: () => ({ key: settings.sealingKey !== null, unopened: broker.sealing.unopened }),
   });
   const at = await server.listen(config.server.port, config.server.bindAddress);
-  stop.add('listener', () => server.close(config.server.shutdownGraceMs));
+  // Sources are handed to other brokers while the last requests are answered.
+  stop.add('listener', async () => {
+    await Promise.all([connectors.stop(), server.close(config.server.shutdownGraceMs)]);
+  });
+  connectors.start();
 
   const url = `http://${at.host.includes(':') ? `[${at.host}]` : at.host}:${at.port}`;
   const said = { store: database.description, access: access.description, url };

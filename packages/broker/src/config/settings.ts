@@ -637,13 +637,50 @@ export const SETTINGS = {
     }),
   },
 
+  connectors: {
+    enabled: boolean('QUEEN_PG_CONNECTORS', {
+      default: true,
+      about: 'run PostgreSQL connectors on this broker; their API is there either way',
+    }),
+    threads: integer('QUEEN_PG_THREADS', {
+      default: 2,
+      min: 1,
+      max: 16,
+      about:
+        'taken from other brokers of this family and shown by `/status`: connectors share the thread of the broker',
+    }),
+    reloadMs: integer('QUEEN_PG_RELOAD_MS', {
+      default: 5000,
+      min: 500,
+      max: 60_000,
+      about: 'period at which the connector documents are read',
+    }),
+    leaseTtlMs: integer('QUEEN_PG_LEASE_TTL_MS', {
+      default: 10_000,
+      min: 3000,
+      max: 120_000,
+      about: 'how long a broker that died keeps the sources that it ran',
+    }),
+    shutdownGraceMs: integer('QUEEN_PG_SHUTDOWN_GRACE_MS', {
+      default: 10_000,
+      min: 0,
+      max: 120_000,
+      about: 'how long a stop waits for what connectors have under way',
+    }),
+    allowPrivate: boolean('QUEEN_PG_ALLOW_PRIVATE_NETWORKS', {
+      default: null,
+      derived: 'true; false with QUEEN_TENANCY_HEADER',
+      about: 'connectors may reach loopback, private and link-local addresses',
+    }),
+  },
+
   security: {
     encryptionKey: text('QUEEN_ENCRYPTION_KEY', {
       default: null,
       secret: true,
       accepts: '64 hex digits',
       shape: /^[0-9a-fA-F]{64}$/,
-      about: 'key of encrypted queues',
+      about: 'key of encrypted queues and of the passwords of connectors',
     }),
     tenancyHeader: boolean('QUEEN_TENANCY_HEADER', {
       default: false,

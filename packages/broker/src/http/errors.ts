@@ -71,6 +71,21 @@ export const FAULTS = {
   timers_unavailable: { status: 503, sentence: 'timers_unavailable' },
   timers_failed: { status: 500, sentence: 'timers_unavailable' },
 
+  // Connectors.
+  bad_request: { status: 400, sentence: 'bad request' },
+  bad_connector_name: { status: 400, sentence: 'bad connector name' },
+  invalid_connector: { status: 400, sentence: 'the connector document is not valid' },
+  egress_refused: { status: 400, sentence: 'the host must not be reached from here' },
+  encryption_required: { status: 400, sentence: 'the broker has no key to seal a password with' },
+  not_a_source: { status: 400, sentence: 'the connector is not a source' },
+  connector_not_found: { status: 404, sentence: 'there is no such connector' },
+  kind_change: { status: 409, sentence: 'a connector cannot change its kind' },
+  conflict: { status: 409, sentence: 'somebody else has changed it meanwhile' },
+  deleting: { status: 409, sentence: 'the connector is being deleted' },
+  unreadable_document: { status: 409, sentence: 'the stored document cannot be read' },
+  document_too_large: { status: 413, sentence: 'the stored document is too large' },
+  seal_failed: { status: 500, sentence: 'the password could not be sealed' },
+
   // What went wrong here.
   overloaded: { status: 429, sentence: 'too much is in flight, try again shortly' },
   pool: { status: 500, sentence: 'pool' },

@@ -29,6 +29,7 @@ import { KnownPaths } from './methods.ts';
 import { analyticsRoutes } from './routes/analytics.ts';
 import { authRoutes } from './routes/auth.ts';
 import { configureRoutes } from './routes/configure.ts';
+import { type ConnectorsFace, connectorRoutes } from './routes/connectors.ts';
 import { dlqRoutes } from './routes/dlq.ts';
 import { fetchRoutes } from './routes/fetch.ts';
 import { groupRoutes } from './routes/groups.ts';
@@ -61,6 +62,8 @@ export interface ServerOptions {
   popTimeoutMs?: number;
   /** DEFAULT_SUBSCRIPTION_MODE, as the variable has it. */
   subscriptionMode?: string;
+  /** Without them their routes are not there. */
+  connectors?: ConnectorsFace;
   pool?: () => PoolNumbers;
   sealing?: () => SealingNumbers;
   /** For tests; see `Timeouts` and `BodyLimits`. */
@@ -168,6 +171,7 @@ export function createServer(options: ServerOptions): HttpServer {
   standingRoutes(app, broker.statistics);
   analyticsRoutes(app, broker.statistics);
   timerRoutes(app, broker.timers);
+  if (options.connectors !== undefined) connectorRoutes(app, options.connectors);
   statusRoutes(app, { ...options, traffic });
   rootRoute(app, options.version);
   registerMetrics(metrics, traffic, connections, bodies);

@@ -45,6 +45,44 @@ export const FAMILIES = {
   queen_http_requests_in_flight: gauge('Requests received and not answered yet, parked long polls included'),
   queen_http_body_bytes: gauge('Bytes of request bodies held in memory'),
 
+  // Connectors, by name, and by tenant unless it is the default one.
+  queen_pg_source_transactions_total: counter(
+    'Transactions of the source database that became messages',
+    'connector',
+    'tenant',
+  ),
+  queen_pg_source_messages_total: counter(
+    'Messages that a source has committed, those of its snapshot included',
+    'connector',
+    'tenant',
+  ),
+  queen_pg_source_bundles_total: counter('Commits of a source', 'connector', 'tenant'),
+  queen_pg_source_snapshot_rows_total: counter(
+    'Rows that the snapshot of a source has read',
+    'connector',
+    'tenant',
+  ),
+  queen_pg_source_slot_lag_bytes: gauge(
+    'WAL that the slot of a source holds back, on the broker that runs it',
+    'connector',
+    'tenant',
+  ),
+  queen_pg_source_pointer_lsn: gauge(
+    'Position in the WAL up to which a source is in its queues',
+    'connector',
+    'tenant',
+  ),
+  queen_pg_sink_applied_total: counter('Messages that a sink has applied', 'connector', 'tenant'),
+  queen_pg_sink_skipped_total: counter(
+    'Redelivered messages that a sink had applied before',
+    'connector',
+    'tenant',
+  ),
+  queen_pg_sink_dlq_total: counter('Messages that a sink has made dead letters', 'connector', 'tenant'),
+  queen_pg_sink_batches_total: counter('Batches that a sink has finished', 'connector', 'tenant'),
+  queen_pg_connector_errors_total: counter('Errors that a connector has shown', 'connector', 'tenant'),
+  queen_pg_connector_owner: gauge('1 on a broker that runs the connector', 'connector', 'tenant'),
+
   // Pop.
   queen_parked_long_polls: gauge('Waiting pops', 'queue'),
   queen_pop_targeted_total: counter('Pops of one named partition'),

@@ -29,6 +29,7 @@ export interface StatusOptions {
   serverId: string;
   /** What becomes of encrypted payloads here; absent in tests. */
   sealing?: (() => SealingNumbers) | undefined;
+  connectors?: { overview(): object } | undefined;
   /** The numbers of the database pool; absent in tests without one. */
   pool?: (() => PoolNumbers) | undefined;
 }
@@ -61,7 +62,7 @@ export function statusRoutes(app: App, options: StatusOptions): void {
     status: 'ok',
     engine: ENGINE,
     version,
-    pg: {},
+    pg: options.connectors?.overview() ?? {},
   }));
 
   app.get('/metrics', { config: open }, async () => renderMetrics(options));
