@@ -27,7 +27,11 @@ export type FaultPoint =
   /** Due timers are claimed; nothing is fired yet. */
   | 'timers.claimed'
   /** Their messages are in the log and their rows gone; nobody has been told. */
-  | 'timers.fired';
+  | 'timers.fired'
+  /** A slot of a source exists, its first pointer does not. */
+  | 'source.slot_created'
+  /** Messages of a source and their pointer are committed; the upstream has not been told. */
+  | 'source.committed';
 
 export type FaultHook = (point: FaultPoint) => void;
 

@@ -3,6 +3,7 @@ import type { Clock } from '../../engine/clock.ts';
 import type { BrokerFace, TenantId } from '../../engine/types.ts';
 import type { StoreLog } from '../../store/log.ts';
 import type { ConnectorDocument } from './document/types.ts';
+import type { ConnectorFault } from './fault.ts';
 import type { Dialler } from './session/types.ts';
 
 export type Phase =
@@ -35,6 +36,8 @@ export interface UnitStatus {
   readonly phase: Phase;
   /** A change of phase sets `since` and writes a line into the log. */
   enter(phase: Phase, facts?: Readonly<Record<string, unknown>>): void;
+  /** The unit has met an error and goes on by itself after so long; null: only another document helps. */
+  fail(fault: ConnectorFault, retryInMs: number | null): void;
   /** Fields beside the phase, by their names on the wire; undefined takes one away. */
   show(facts: Readonly<Record<string, unknown>>): void;
   count(what: UnitCounter, by: number): void;

@@ -1,10 +1,16 @@
 /** The one place that knows what runs a document of each kind. */
-import type { ConnectorDocument } from '../document/types.ts';
+import type { ConnectorDocument, SourceDocument } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { SourceUnit } from '../source/unit.ts';
 import type { Unit, UnitContext } from '../unit.ts';
 
 export type CreateUnit = (context: UnitContext<ConnectorDocument>) => Unit;
 
-export const createUnit: CreateUnit = () => {
-  throw new ConnectorFault('config', 'not built yet');
+export const createUnit: CreateUnit = (context) => {
+  switch (context.document.kind) {
+    case 'source':
+      return new SourceUnit(context as UnitContext<SourceDocument>);
+    case 'sink':
+      throw new ConnectorFault('config', 'not built yet');
+  }
 };

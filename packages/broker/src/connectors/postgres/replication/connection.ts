@@ -11,6 +11,7 @@
 import type { Socket } from 'node:net';
 import pg from 'pg';
 import type { Wire } from '../../../store/wire.ts';
+import { sessionFault } from '../session/faults.ts';
 import { assertKept, PRINTING, startupOptions } from '../session/settings.ts';
 import { startClient } from '../session/start.ts';
 import { formatLsn, parseLsn } from './lsn.ts';
@@ -111,6 +112,19 @@ export class ReplicationConnection {
     const walEnd = parseLsn(rows[0]?.xlogpos ?? '');
     if (walEnd === null) throw new ProtocolViolation('IDENTIFY_SYSTEM does not say where the log ends');
     return { systemId: String(rows[0].systemid), timeline: Number(rows[0].timeline), walEnd };
+  }
+
+  /**
+   * A command of the replication protocol, or a statement, before the copy begins: rows of texts. Throws ConnectorFault.
+   */
+  async command(text: string): Promise<(string | null)[][]> {
+    try {
+      const types = { getTypeParser: () => String };
+      const { rows } = await this.#client.query<(string | null)[]>({ text, rowMode: 'array', types });
+      return rows;
+    } catch (error) {
+      throw sessionFault(error);
+    }
   }
 
   /**
