@@ -364,6 +364,20 @@ test('the numbers of a known workload', async (t) => {
     assert.equal(await pending(), 2);
   });
 
+  await t.test('a time that has not begun is empty', async () => {
+    for (const path of ['queue-lag', 'queue-ops', 'queue-parked-replicas', 'retention']) {
+      for (const query of [
+        'from=2100-01-01',
+        'from=2100-01-01&to=2100-01-02',
+        'to=9999-12-31',
+        'from=9999-12-31',
+      ]) {
+        const answer = await live.get(`/api/v1/analytics/${path}?${query}`);
+        assert.deepEqual(answer.series ?? answer, [], `${path}?${query}`);
+      }
+    }
+  });
+
   await t.test('what cannot be read is refused by name', async () => {
     for (const [query, field] of [
       ['from=yesterday', 'from'],

@@ -128,7 +128,9 @@ export class Statistics implements StatisticsFace {
 
   async traffic(tenant: TenantId, asked: Asked, queue: string | null) {
     return this.#ranged(asked, async (db, range) => {
-      const most = Math.max(1, Math.floor(POINTS_MAX / barStarts(range).length));
+      // A time that has not begun has no bar.
+      const width = Math.max(1, barStarts(range).length);
+      const most = Math.max(1, Math.floor(POINTS_MAX / width));
       const bars = await analytics.trafficBars(db, tenant, range, queue, most);
       const shown = new Set(bars.map((bar) => bar.queue)).size;
       return { range, bars, truncated: queue === null && shown >= most };
