@@ -371,6 +371,9 @@ test('transactions and KV over the wire', async (t) => {
     const got = await at('paths/a/b/c');
     assert.equal(got.headers.get('etag'), `"${written.version}"`);
     assert.match(await got.text(), /"value":\{"x":1\.50\}/);
+    // However the path is written that leads here, the key is what stands behind the namespace.
+    const escaped = await fetch(`${broker.url}/api/v1/%6bv/paths/a/b/c`);
+    assert.equal(((await escaped.json()) as Result).key, 'a/b/c');
     const other = await at('paths/a/b/c', { method: 'PUT', body: '{"value":2,"forever":true,"expect":1}' });
     assert.deepEqual([other.status, ((await other.json()) as Result).reason], [200, 'version']);
     for (const body of [

@@ -10,9 +10,10 @@ import { kvMembers, preconditionMembers, renderListing } from '../kv_answer.ts';
 import { readDeleteBody, readKvBody, readListBody, readPutBody } from '../kv_body.ts';
 import { kvFaults } from '../kv_faults.ts';
 import { withRawBody } from '../raw_body.ts';
-import { decodeSegment } from '../target.ts';
+import { decodeSegment, splitTarget } from '../target.ts';
 
-const PATH = '/api/v1/kv/';
+/** Of `/api/v1/kv/`: an empty one and three names. Counted, not measured: a letter of them may come escaped. */
+const SEGMENTS_BEFORE = 4;
 
 export function kvRoutes(app: App, broker: KvFace): void {
   const raw = { rawBody: true } as const;
@@ -100,12 +101,8 @@ async function single(
 /** Read off the target as it was sent: an escaped slash belongs to the key as a plain one does. */
 function keyOf(request: FastifyRequest): { ns: string; key: string } {
   refuseQuery(request);
-  const path = request.raw.url!.slice(PATH.length);
-  const slash = path.indexOf('/');
-  return {
-    ns: decodeSegment(path.slice(0, slash), 'ns'),
-    key: decodeSegment(path.slice(slash + 1), 'key'),
-  };
+  const [ns = '', ...key] = splitTarget(request.raw.url!).path.split('/').slice(SEGMENTS_BEFORE);
+  return { ns: decodeSegment(ns, 'ns'), key: decodeSegment(key.join('/'), 'key') };
 }
 
 /** Keys are opaque: a stray question mark must not shorten one unnoticed. */
