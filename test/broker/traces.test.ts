@@ -77,6 +77,17 @@ test('written as the client writes them, read by address, oldest first', async (
   }
 });
 
+test('data comes back as its text was: no digit of a number is lost', async (t) => {
+  const live = await openLive(t);
+  const partitionId = await partition(live, 'q');
+  const data = '{ "order":12345678901234567890.10, "e":1E400, "twice":1, "twice":2 }';
+  const body = `{"data":0, "transactionId":"m", "partitionId":"${partitionId}", "data": ${data} }`;
+  const written = await live.ask('POST', TRACES, body);
+  assert.equal(written.status, 201, JSON.stringify(written.body));
+  const answer = await fetch(`${live.client.url}${TRACES}/${partitionId}/m`);
+  assert.ok((await answer.text()).includes(`"data":${data}`));
+});
+
 test('what is missing or wrong', async (t) => {
   const live = await openLive(t);
   const good = { transactionId: 'm', partitionId: '1', data: { text: 'x' } };

@@ -3,10 +3,14 @@ import { Type } from '@fastify/type-provider-typebox';
 import { EngineError } from '../../engine/errors.ts';
 import type { NamedTrace, Trace, TraceNote, TracesFace } from '../../engine/traces/face.ts';
 import { QUEUE_MODE_GROUP, type TenantId } from '../../engine/types.ts';
+import { knownKeys } from '../../log/json/reader.ts';
+import { valueSpans } from '../../log/json/spans.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { formatMicros } from '../instants.ts';
+import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from '../json_body.ts';
 import { Query } from '../query.ts';
+import { withRawBody } from '../raw_body.ts';
 import { type SplicedObject, sendSplicedList } from '../raw_json.ts';
 import { splitTarget } from '../target.ts';
 
@@ -14,19 +18,27 @@ const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.St
 const OneName = Type.Object({ name: Type.String() });
 const read = { level: 'read-only' } as const;
 const LIMIT_MAX = 1_000;
+const DATA_KEY = knownKeys('data');
 const failed = (detail: string) => `trace failed: ${detail}`;
 
 export function traceRoutes(app: App, traces: TracesFace): void {
   app.post(
     '/api/v1/traces',
-    { config: { level: 'read-write', wording: { failed } } },
-    async (request, reply) => {
-      const note = readNote(request.identity.tenant, request.body);
-      const traceId = await write(traces, note);
-      if (traceId === null) throw new Fault('message_not_found', { extra: { success: false } });
-      reply.code(201);
-      return { success: true, traceId };
+    {
+      config: {
+        level: 'read-write',
+        wording: { failed },
+        rawBody: true,
+        bodyBytesMax: MANAGEMENT_BODY_BYTES_MAX,
+      },
     },
+    (request, reply) =>
+      withRawBody(request, async (bytes) => {
+        const traceId = await write(traces, readNote(request.identity.tenant, bytes));
+        if (traceId === null) throw new Fault('message_not_found', { extra: { success: false } });
+        reply.code(201);
+        return { success: true, traceId };
+      }),
   );
 
   app.get('/api/v1/traces/names', { config: read }, async (request) => {
@@ -77,7 +89,9 @@ async function write(traces: TracesFace, note: TraceNote): Promise<string | null
   }
 }
 
-function readNote(tenant: TenantId, body: unknown): TraceNote {
+/** `data` is taken as its text: read and written again, the digits of a long number would be others. */
+function readNote(tenant: TenantId, bytes: Buffer): TraceNote {
+  const body = parseJsonBody(bytes);
   const fields = (typeof body === 'object' && body !== null ? body : {}) as Record<string, unknown>;
   const { transactionId, partitionId, data, consumerGroup, eventType, traceNames } = fields;
   if (
@@ -97,7 +111,7 @@ function readNote(tenant: TenantId, body: unknown): TraceNote {
     transactionId,
     group: text(consumerGroup) ?? QUEUE_MODE_GROUP,
     eventType: text(eventType) ?? 'info',
-    data: JSON.stringify(data),
+    data: valueSpans(bytes, DATA_KEY)[0]!.toString('utf8'),
     names: [traceNames].flat().filter((name) => typeof name === 'string' && name !== '') as string[],
   };
 }
