@@ -3,7 +3,16 @@ import { test } from 'node:test';
 import { freshDatabase } from '../../../../test/kit/postgres.ts';
 import { statement } from '../../src/store/database.ts';
 import { maintenanceNow, retentionStep } from '../../src/store/retention.ts';
-import { append, freshTxns, logState, partitionOf, queueWith, setCursor, setLease } from './log_fixture.ts';
+import {
+  append,
+  freshTxns,
+  logState,
+  partitionOf,
+  queueWith,
+  setCursor,
+  setLease,
+  TENANT,
+} from './log_fixture.ts';
 
 async function setup(t: { after(fn: () => Promise<void>): void }, options: Record<string, unknown>) {
   const database = await freshDatabase(t);
@@ -89,6 +98,67 @@ test('rule 2: only what every group has passed as a whole segment, and nothing w
     (await history()).map((row) => row.type),
     ['completed_retention', 'completed_retention', 'completed_retention'],
   );
+});
+
+const REGISTER = statement(
+  'test_register',
+  'SELECT inserted FROM queen.log_pop_register($1::uuid, $2::text, $3::text, $4::text, NULL, false)',
+);
+const REGISTER_SCOPE = statement(
+  'test_register_scope',
+  'SELECT inserted FROM queen.log_pop_register_scope($1::uuid, $2::text, $3::text, $4::text, $5::text, NULL, false)',
+);
+
+test('rule 2: a registered group holds what it would get of a partition that it has not met', async (t) => {
+  const options = { retentionEnabled: true, completedRetentionSeconds: 15, namespace: 'ns' };
+  const { database, db } = await setup(t, options);
+  const left = async (partition: string) => {
+    const id = await partitionOf(db, 'q', partition);
+    await retentionStep(db, 'segments', id, await maintenanceNow(db), 100);
+    return (await logState(db, id))!.segments.map((segment) => segment.base);
+  };
+  /** A partition of three messages that a fast group has consumed. */
+  const consumed = async (partition: string) => {
+    const id = await partitionOf(db, 'q', partition);
+    for (let n = 0; n < 3; n++) {
+      await append(db, id, freshTxns(1));
+      await database.advanceClock(10);
+    }
+    await setCursor(db, id, 'fast', 2);
+    await database.advanceClock(100);
+    return id;
+  };
+
+  await consumed('before');
+  assert.deepEqual(await left('before'), []);
+  await db.query(REGISTER, [TENANT, 'q', 'slow', 'new']);
+  const after = await consumed('after');
+  assert.deepEqual(await left('after'), [0, 1, 2]);
+  await setCursor(db, after, 'slow', 1);
+  assert.deepEqual(await left('after'), [2]);
+
+  await db.query(REGISTER_SCOPE, [TENANT, 'ns', '', 'wide', 'new']);
+  const scoped = await consumed('scoped');
+  await setCursor(db, scoped, 'slow', 2);
+  assert.deepEqual(await left('scoped'), [0, 1, 2]);
+  await setCursor(db, scoped, 'wide', 2);
+  assert.deepEqual(await left('scoped'), []);
+});
+
+test('rule 2: a registration that starts later holds nothing older', async (t) => {
+  const { database, db, id, fill, step, bases } = await setup(t, {
+    retentionEnabled: true,
+    completedRetentionSeconds: 15,
+  });
+  await fill([1, 1]);
+  await db.query(REGISTER, [TENANT, 'q', 'late', 'new']);
+  await fill([1, 1]);
+  await setCursor(db, id, 'fast', 3);
+  await database.advanceClock(100);
+  // Its cursor is gone, and its registration says where it will start again.
+  await db.query(statement('test_forget', `DELETE FROM queen.log_consumers WHERE consumer_group = 'late'`));
+  assert.equal((await step('segments'))?.rows, 2);
+  assert.deepEqual(await bases(), [2, 3]);
 });
 
 test('rules 1 and 2 together: the further one decides', async (t) => {

@@ -104,6 +104,33 @@ BEGIN
   END LOOP;
 END $$;
 
+-- The highest offset that every group of a partition has passed; NULL when no group has met it. A group that is registered for
+-- the partition and has not met it yet (it was mostly created after the registration) stands where it would start on it:
+-- a slow group must not lose what faster ones have done with before it came to it.
+CREATE OR REPLACE FUNCTION queen.retention_passed(p_part queen.log_partitions, p_queue queen.queues) RETURNS bigint
+LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+DECLARE
+  v_done bigint;
+BEGIN
+  SELECT min(c.committed) INTO v_done FROM queen.log_consumers c WHERE c.partition_id = p_part.id;
+  -- Nothing to hold: the slowest of those that have met it holds all of it.
+  IF v_done IS NULL OR v_done < p_part.log_start THEN RETURN v_done; END IF;
+  SELECT least(v_done, min(queen.log_seed(r.mode, r.at, false, p_part.id, p_part.log_start, p_part.last_offset,
+                                          p_part.last_created_at)))
+    INTO v_done
+    FROM (SELECT m.consumer_group FROM queen.consumer_groups_metadata m
+           WHERE m.queue_id = p_queue.id AND m.partition_name IN ('', p_part.name)
+           UNION
+          SELECT m.consumer_group FROM queen.consumer_groups_metadata m
+           WHERE m.queue_id IS NULL AND m.tenant_id = p_queue.tenant_id
+             AND m.namespace IN ('', p_queue.namespace) AND m.task IN ('', p_queue.task)) AS g
+   CROSS JOIN LATERAL queen.log_pop_record(p_queue.tenant_id, g.consumer_group, p_queue.id, p_part.name,
+                                           p_queue.namespace, p_queue.task, NULL) AS r
+   WHERE NOT EXISTS (SELECT FROM queen.log_consumers c
+                      WHERE c.partition_id = p_part.id AND c.consumer_group = g.consumer_group);
+  RETURN v_done;
+END $$;
+
 -- One step of the segment rules on one partition: 'segments' (rules 1 and 2) or 'max_wait' (rule 3). At most
 -- `p_rows` segments go, and no more after the one that takes the step past 32 MiB: a large blob is many rows of the
 -- TOAST table, and pushes wait for the partition meanwhile. `more`: all that the step could look at went and
@@ -145,7 +172,7 @@ BEGIN
     v_age := queen.retention_cutoff(p_now, v_queue.retention_seconds);
     v_done_age := queen.retention_cutoff(p_now, v_queue.completed_retention_seconds);
     IF v_done_age IS NOT NULL THEN
-      SELECT min(c.committed) INTO v_done FROM queen.log_consumers c WHERE c.partition_id = p_partition;
+      v_done := queen.retention_passed(v_part, v_queue);
     END IF;
     IF v_queue.retention_sink_hold <> '' THEN
       v_held := true;
