@@ -1,6 +1,7 @@
 /**
  * What a message costs when there are a million partitions and when there are a hundred. Requests have the same shape for
- * both: a hundred messages, each to another partition, so that no two share a segment.
+ * both: a hundred messages, each to another partition. Where all clients push, a few partitions collect what they send into common segments, and many do
+ * not; the last line has one client, and a segment a message, for both.
  */
 import { ack, pop } from '../consume.ts';
 import type { HttpConnection } from '../http.ts';
@@ -48,6 +49,21 @@ async function drain(clients: readonly HttpConnection[], queue: string, messages
   if (settled !== messages) throw new Error(`${settled} messages came out of ${messages}`);
 }
 
+/** One client pushes to so many partitions, pops what it pushed and acks it: no two pushes meet in a segment. */
+async function cycle(client: HttpConnection, queue: string, partitions: number, messages: number) {
+  const query = `batch=${BATCH}&partitions=${BATCH}&wait=true&timeout=2000&consumerGroup=g`;
+  const body = new PushBody(queue, BATCH, 1);
+  for (let sent = 0; sent < messages; sent += BATCH) {
+    assertStored(await client.request('POST', '/api/v1/push', body.stampInTurn(sent, partitions)), sent);
+    for (let settled = 0; settled < BATCH; ) {
+      const popped = await pop(client, queue, query);
+      if (popped === null) throw new Error(`${settled} messages came out of ${BATCH}`);
+      await ack(client, popped, 'g');
+      settled += popped.messages.length;
+    }
+  }
+}
+
 async function measure(rig: Rig, queue: string, partitions: number, sample: number): Promise<Row[]> {
   const clients = await rig.connections(CLIENTS);
   const rows: Row[] = [];
@@ -72,6 +88,9 @@ async function measure(rig: Rig, queue: string, partitions: number, sample: numb
     await phase('created by a push', partitions, () => fill(clients, queue, partitions, partitions));
     await phase('pushed', sample, () => fill(clients, queue, partitions, sample));
     await phase('drained', partitions + sample, () => drain(clients, queue, partitions + sample));
+    await phase('through and out, one client', sample / 5, () =>
+      cycle(clients[0]!, queue, partitions, sample / 5),
+    );
   } finally {
     for (const client of clients) client.close();
     await rig.deleteQueue(queue);

@@ -39,7 +39,15 @@ export function packSegment(frames: readonly Frame[], level: number): Buffer | P
     pledgedSrcSize: raw.length,
     params: { [constants.ZSTD_c_compressionLevel]: level, [constants.ZSTD_c_checksumFlag]: 1 },
   };
-  return raw.length < SYNC_BYTES_MAX ? zstdCompressSync(raw, options) : compressOnPool(raw, options);
+  if (raw.length >= SYNC_BYTES_MAX) return compressOnPool(raw, options);
+  // zlib else takes 64 KiB for every call, and the blob is a view that keeps all of it alive.
+  options.chunkSize = compressedBytesMax(raw.length) + 1;
+  return zstdCompressSync(raw, options);
+}
+
+/** What zstd makes of incompressible input below 128 KiB, at most (`ZSTD_COMPRESSBOUND` in zstd.h), plus the checksum. */
+function compressedBytesMax(rawBytes: number): number {
+  return rawBytes + (rawBytes >> 8) + ((128 * 1024 - rawBytes) >> 11) + 4;
 }
 
 /**
