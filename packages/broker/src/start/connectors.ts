@@ -28,14 +28,20 @@ export async function openConnectors(deps: {
 }): Promise<OpenedConnectors> {
   const { config, settings, broker, metrics, log, version } = deps;
   const { sealingKey } = settings;
-  const { allowPrivate } = config.connectors;
   const run = <T>(work: (on: Queryable) => Promise<T>) =>
     broker.admission.run('maintenance', () => work(broker.db));
   const manager = new ConnectorManager({
     broker,
     run,
     sealingKey,
-    settings: config.connectors,
+    settings: {
+      enabled: config.connectors.enabled,
+      threads: config.connectors.threads,
+      reloadMs: config.connectors.reloadMs,
+      leaseTtlMs: config.connectors.leaseTtlMs,
+      shutdownGraceMs: config.connectors.shutdownGraceMs,
+      allowPrivate: config.connectors.allowPrivate,
+    },
     createUnit,
     clock: systemClock,
     log,
@@ -47,7 +53,7 @@ export async function openConnectors(deps: {
   const api = new ConnectorsApi({
     run,
     sealingKey,
-    allowPrivate,
+    allowPrivate: config.connectors.allowPrivate,
     statusOf: (tenant, name) => manager.statusOf(tenant, name),
     overview: () => manager.overview(),
     changed: () => manager.poke(),

@@ -37,6 +37,7 @@ test('a setting is used by somebody, or says that it has no effect', () => {
     'config/access.ts',
     'config/database.ts',
     'start/access.ts',
+    'start/connectors.ts',
     'start/database.ts',
   ];
   const text = files

@@ -113,6 +113,7 @@ test('all faults at once; unknown and idle names are warnings', () => {
       QUEEN_TYPO: '1',
       QUEEN_MESH_PORT: '6633',
       QUEEN_PG_THREADS: '5',
+      QUEEN_PG_POOL: '5',
       JWT_ISSUR: 'x',
       HOME: '/',
     },
@@ -123,7 +124,7 @@ test('all faults at once; unknown and idle names are warnings', () => {
   assert.deepEqual(loaded.warnings, [
     'JWT_ISSUR is unknown and has no effect',
     'QUEEN_MESH_PORT has no meaning here: brokers meet through the database',
-    'QUEEN_PG_THREADS has no effect yet',
+    'QUEEN_PG_POOL is unknown and has no effect',
     'QUEEN_TYPO is unknown and has no effect',
   ]);
 });

@@ -5,6 +5,7 @@
  * so that one that swallows packets does not take the time of the others.
  */
 import pg from 'pg';
+import { isServerError, type ServerError } from '../../../store/errors.ts';
 import type { ConnectionSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import { ReplicationConnection } from '../replication/connection.ts';
@@ -64,6 +65,8 @@ export class PgDialler implements Dialler {
           password: this.#password,
           applicationName: cutBytes(applicationName),
         });
+      } catch (error) {
+        throw isServerError(error) && UNSUPPORTED_OPTION.test(error.message) ? poolerInTheWay(error) : error;
       } finally {
         attempt.removeEventListener('abort', abort);
       }
@@ -150,7 +153,7 @@ export class PgDialler implements Dialler {
       } catch (error) {
         last = connectFault(error, `${host}:${port}`);
         // A server that answered has spoken for all of them; so has somebody who wants no answer any more.
-        if (last.sqlState !== null || last.retry === 'never' || last.code === 'unseal') throw last;
+        if (last.sqlState !== null || last.retry !== 'backoff') throw last;
       }
     }
     throw last ?? sessionFault(new Error(`the host name ${host} has no address`));
@@ -188,6 +191,11 @@ async function bounded<T>(
     clearTimeout(timer);
     signal?.removeEventListener('abort', stop);
   }
+}
+
+function poolerInTheWay(error: ServerError): ConnectorFault {
+  const text = `a source needs PostgreSQL itself, and a pooler has answered: ${error.message} (SQLSTATE ${error.code})`;
+  return new ConnectorFault('postgres', text, { sqlState: error.code, cause: error });
 }
 
 function stopped(): ConnectorFault {
