@@ -105,10 +105,9 @@ export class ConnectorManager {
   async #end(): Promise<void> {
     this.#phase = 'stopping';
     this.#timer?.cancel();
-    await this.#pass;
     const { settings, clock, log } = this.#deps;
     const ends = Array.from(this.#entries.values(), ({ runner }) => runner.stop());
-    const all = Promise.all([...ends, ...this.#leaving.values()]).then(() => true);
+    const all = Promise.all([this.#pass, ...ends, ...this.#leaving.values()]).then(() => true);
     let timer: Timer | null = null;
     const late = new Promise<boolean>((resolve) => {
       timer = clock.after(settings.shutdownGraceMs, () => resolve(false));
@@ -154,7 +153,6 @@ export class ConnectorManager {
       const there = new Set(rows.map(({ tenant, name }) => keyOf(tenant, name)));
       for (const [key, entry] of this.#entries) if (!there.has(key)) this.#leave(key, entry);
       for (const { tenant, name, version } of rows) {
-        if (this.#phase === 'stopping') return;
         const key = keyOf(tenant, name);
         if (this.#entries.get(key)?.runner.version === version || this.#leaving.has(key)) continue;
         await this.#renew(tenant, name);
@@ -178,7 +176,8 @@ export class ConnectorManager {
 
   async #renew(tenant: TenantId, name: string): Promise<void> {
     const [row] = await this.#deps.run((on) => readConnectors(on, tenant, name));
-    if (row === undefined) return;
+    // After the stop nothing begins.
+    if (row === undefined || (this.#phase !== 'starting' && this.#phase !== 'running')) return;
     const target: Target = { version: row.version, document: documentOf(row.name, row.document) };
     const entry = this.#entries.get(keyOf(tenant, name));
     if (entry !== undefined) {
