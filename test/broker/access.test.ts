@@ -33,6 +33,7 @@ function open(t: Cleanup): Promise<Live> {
   return openLive(t, {
     settings: { tenancy: true, kv: { ...ENGINE_DEFAULTS.kv, requireGrant: false } },
     server: { access: createAccess({ verifier, skipPaths: ['/health'], tenancy: true }) },
+    connectors: true,
   });
 }
 
@@ -80,6 +81,12 @@ function target(path: string, names: Names): string {
   return filled + (query[path] ?? '');
 }
 
+const CONNECTOR = {
+  kind: 'source',
+  connection: { host: 'db', database: 'd', user: 'u' },
+  source: { tables: [{ table: 't', queue: 'q' }], slot: 'walked' },
+};
+
 function body(method: string, path: string, names: Names): unknown {
   const { queue, partition, partitionId, transactionId, leaseId, group, key, ns } = names;
   const ack = { partitionId, transactionId, leaseId, consumerGroup: group, status: 'completed' };
@@ -105,6 +112,7 @@ function body(method: string, path: string, names: Names): unknown {
     'POST /streams/v1/state/get': { query_id: leaseId },
     'POST /streams/v1/cycle': { query_id: leaseId },
     'POST /internal/api/notify': { queue },
+    'PUT /api/v1/connectors/:name': CONNECTOR,
   };
   return bodies[`${method} ${path}`] ?? (method === 'GET' || method === 'DELETE' ? undefined : {});
 }
@@ -263,6 +271,7 @@ async function furnish(live: Live, headers: Record<string, string>): Promise<Nam
     traceNames: ['r-trip'],
     data: { text: 'seen' },
   });
+  await ask('PUT', '/api/v1/connectors/r-trip', CONNECTOR);
   return {
     queue: 'q-orders',
     partition: 'p-eu',
@@ -325,6 +334,7 @@ test('what belongs to another tenant is answered like what does not exist', asyn
       '/api/v1/timers/q-orders/k-mode',
       `/api/v1/traces/${theirs.partitionId}/${theirs.transactionId}`,
       '/api/v1/traces/by-name/r-trip',
+      '/api/v1/connectors',
     ];
     const answers = await Promise.all(parts.map((path) => text(live, 'GET', path, owner)));
     for (const [i, answer] of answers.entries())

@@ -1,4 +1,5 @@
 /** A whole broker in the test's own process: the engine on a real database, and the wire over it. */
+import { ConnectorsApi } from '../../packages/broker/src/connectors/postgres/manager/api.ts';
 import type { Broker, EngineOptions, EngineSettings } from '../../packages/broker/src/engine/broker.ts';
 import {
   type BrokerFace,
@@ -36,6 +37,8 @@ export interface LiveOptions {
   settings?: Partial<EngineSettings>;
   engine?: Partial<EngineOptions>;
   server?: Partial<ServerOptions>;
+  /** With the API of connectors; none runs. */
+  connectors?: boolean;
   /** Why the test needs one broker even where two behind a round-robin are asked for. */
   alone?: string;
   /** Parts of the face that the wire is to see instead of the broker's. */
@@ -88,6 +91,7 @@ async function openOne(database: TestDatabase, options: LiveOptions) {
     log: silentLog,
     version: 'test',
     serverId: 'test',
+    ...(options.connectors === true ? { connectors: connectorsOf(broker) } : {}),
     ...options.server,
   });
   const { port } = await server.listen(0, '127.0.0.1');
@@ -96,6 +100,17 @@ async function openOne(database: TestDatabase, options: LiveOptions) {
     url: `http://127.0.0.1:${port}`,
     stop: () => server.close(50).then(() => broker.stop()),
   };
+}
+
+function connectorsOf(broker: Broker): ConnectorsApi {
+  return new ConnectorsApi({
+    run: (work) => broker.admission.run('maintenance', () => work(broker.db)),
+    sealingKey: null,
+    allowPrivate: true,
+    statusOf: () => null,
+    overview: () => ({}),
+    changed() {},
+  });
 }
 
 const byText = new Map<string, ReturnType<typeof statement>>();

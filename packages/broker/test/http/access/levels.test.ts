@@ -31,6 +31,7 @@ test('every registered route is written down', () => {
     log: silentLog,
     version: '0',
     serverId: 'test',
+    connectors: {} as never,
   });
   const known = new Set(ROUTES.map(({ method, path }) => `${method} ${path}`));
   const strangers = routes

@@ -35,8 +35,8 @@ const NO = 0x4e;
 /** Rejects with what the network said or with a ConnectorFault. The caller bounds the time through `signal`. */
 export async function openSocket(target: SecureTarget, signal: AbortSignal): Promise<SecuredSocket> {
   const { address, port, sslMode } = target;
-  const socket = connectTcp({ host: address.address, port, noDelay: true });
-  socket.setKeepAlive(true, KEEPALIVE_IDLE_MS);
+  const keepAlive = { keepAlive: true, keepAliveInitialDelay: KEEPALIVE_IDLE_MS };
+  const socket = connectTcp({ host: address.address, port, noDelay: true, ...keepAlive });
   const abort = () => socket.destroy(signal.reason);
   signal.addEventListener('abort', abort, { once: true });
   try {
