@@ -43,7 +43,7 @@ export class PgDialler implements Dialler {
       try {
         return await this.#openSql(target, attempt, applicationName, role, false);
       } catch (error) {
-        if (!(error instanceof ConnectorFault && UNSUPPORTED_OPTION.test(error.message))) throw error;
+        if (!(isServerError(error) && UNSUPPORTED_OPTION.test(error.message))) throw error;
         // A pooler: it takes settings as statements, if at all.
         return this.#openSql(target, attempt, applicationName, role, true);
       }

@@ -183,6 +183,12 @@ export class PgSession implements SqlSession {
       current(() => {}),
     );
     wire.on(
+      'parameterDescription',
+      current((call, message: { parameterCount: number }) => {
+        call.parameters = message.parameterCount;
+      }),
+    );
+    wire.on(
       'rowDescription',
       current((call, message: { fields: readonly { name: string }[] }) => {
         call.columns = message.fields.map((field) => field.name);

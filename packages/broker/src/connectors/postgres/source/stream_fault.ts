@@ -43,6 +43,14 @@ export function streamFault(error: unknown, { slot, publication }: SourceSetting
       cause,
     });
   }
+  // The server checks what a database in SQL_ASCII stores only when it is to be sent.
+  if (sqlState === '22021') {
+    return new ConnectorFault(
+      'encoding',
+      `a table holds a value that is not UTF-8 (${message}): repair the row, or take the table out of source.tables`,
+      { sqlState, cause },
+    );
+  }
   if (sqlState === '42501') return new ConnectorFault('privilege', message, { sqlState, cause });
   return fault;
 }
