@@ -77,9 +77,10 @@ function bodyDue(request: IncomingMessage): boolean {
   return request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }
 
-/** A body over the cap is answered in plain text, everything else in the JSON envelope. */
+/** A body over the cap is answered in plain text (unless something was added to it), everything else in the JSON envelope. */
 export function faultBody(fault: Fault): { type: string; body: string } {
-  if (fault.code === 'body_too_large') return { type: 'text/plain; charset=utf-8', body: fault.message };
+  if (fault.code === 'body_too_large' && fault.extra === undefined)
+    return { type: 'text/plain; charset=utf-8', body: fault.message };
   return { type: JSON_TYPE, body: JSON.stringify(fault.envelope()) };
 }
 

@@ -37,6 +37,8 @@ declare module 'fastify' {
     /** A body that is no JSON counts as none. */
     lenientBody?: boolean;
     bodyBytesMax?: number;
+    /** A body over it is answered in the envelope too, not in plain text. */
+    envelopeAlways?: boolean;
     /** The body stays bytes (see raw_body.ts), as large as any may be. */
     rawBody?: boolean;
     /** A body that finds no room is refused as a push is. */
@@ -133,7 +135,9 @@ async function readBody(bodies: BodyReceiver, request: FastifyRequest): Promise<
 }
 
 function refuse(options: AppOptions, error: unknown, request: FastifyRequest, reply: FastifyReply): void {
-  const fault = frameworkFault(error) ?? faultOf(error, request.routeOptions.config.wording);
+  const { wording, envelopeAlways } = request.routeOptions.config;
+  const plain = frameworkFault(error) ?? faultOf(error, wording);
+  const fault = envelopeAlways === true ? plain.with({}) : plain;
   if (fault.status >= 500) {
     options.log.error(
       { err: fault.cause ?? fault, code: fault.code, path: request.routeOptions.url },

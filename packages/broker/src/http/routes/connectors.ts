@@ -42,7 +42,7 @@ const CODES: ReadonlySet<string> = new Set<FaultCode>([
 
 export function connectorRoutes(app: App, connectors: ConnectorsFace): void {
   const read = { level: 'read-only' } as const;
-  const write = { level: 'admin', lenientBody: true } as const;
+  const write = { level: 'admin', lenientBody: true, envelopeAlways: true } as const;
   const one = '/api/v1/connectors/:name';
   // Before the body is read: a wrong name is told first.
   const onRequest = async (request: FastifyRequest) =>
@@ -56,7 +56,7 @@ export function connectorRoutes(app: App, connectors: ConnectorsFace): void {
     answered(() => connectors.get(request.identity.tenant, nameOf(request))),
   );
 
-  const put = { level: 'admin', bodyBytesMax: CONNECTOR_BODY_BYTES_MAX } as const;
+  const put = { level: 'admin', bodyBytesMax: CONNECTOR_BODY_BYTES_MAX, envelopeAlways: true } as const;
   app.put(one, { config: put, onRequest }, (request) =>
     answered(() => {
       const { body } = request;
