@@ -1,0 +1,79 @@
+/**
+ * What went wrong with a batch, and what follows from it.
+ *
+ * `data`: a message is to blame; it is tried again a few times, then dead-lettered. `transient`: it will pass, the same batch
+ * is tried again. `environment`: somebody must do something to the database first; the same batch, and never a dead letter.
+ * `fatal`: the sink as a whole cannot work.
+ *
+ * A wrong guess has a price: a data error that is taken for one of the environment blocks a sink for all to see, the reverse
+ * empties a queue into the dead letters. So whatever is not surely about the data is of the environment.
+ */
+import { ConnectorFault } from '../fault.ts';
+
+export type FaultClass = 'data' | 'transient' | 'environment' | 'fatal';
+
+/** The mode cannot read a message; the database has not been asked. */
+export class PayloadFault extends Error {
+  override name = 'PayloadFault';
+}
+
+const DATA_CLASSES = new Set(['21', '22', '23', '27', '38', '39', '44', '54', 'P0']);
+/** 57014: nobody here cancels. 25P03: the server took the session back, as it was told. */
+const TRANSIENT = new Set([
+  '57P01',
+  '57P02',
+  '57P03',
+  '57014',
+  '40001',
+  '40P01',
+  '40003',
+  '55006',
+  '55P03',
+  '58030',
+  '25P03',
+]);
+const TRANSIENT_CLASSES = new Set(['08', '53']);
+/** Fights over rows, which are over when the other one is done. */
+const CONTENTION = new Set(['40001', '40P01']);
+/** The statement does not fit the table any more. */
+const OUTDATED = new Set(['0A000', '42703', '42704', '42804', '26000', '42P10']);
+
+export function classOf(error: unknown): FaultClass {
+  if (error instanceof PayloadFault) return 'data';
+  if (!(error instanceof ConnectorFault)) return 'fatal';
+  if (error.code === 'io' || error.code === 'queen') return 'transient';
+  if (error.code !== 'postgres') return 'fatal';
+  const state = error.sqlState;
+  if (state === null) return error.retry === 'backoff' ? 'transient' : 'environment';
+  const family = state.slice(0, 2);
+  if (DATA_CLASSES.has(family)) return 'data';
+  return TRANSIENT.has(state) || TRANSIENT_CLASSES.has(family) ? 'transient' : 'environment';
+}
+
+export function isContention(error: unknown): boolean {
+  return error instanceof ConnectorFault && CONTENTION.has(error.sqlState ?? '');
+}
+
+/** Worth one more try at once, after the table has been read again. */
+export function isOutdated(error: unknown): boolean {
+  return error instanceof ConnectorFault && OUTDATED.has(error.sqlState ?? '');
+}
+
+const LETTER_CHARACTERS_MAX = 2000;
+
+/** What stands in the dead letter. It may quote values of the row, which is what its reader needs. */
+export function letterText(error: unknown): string {
+  if (error instanceof PayloadFault) return cut(`payload: ${error.message}`);
+  const fault = error as ConnectorFault;
+  const said = fault.cause as { message?: unknown; detail?: unknown } | undefined;
+  const message = typeof said?.message === 'string' ? said.message : fault.message;
+  const detail = typeof said?.detail === 'string' && said.detail !== '' ? ` (${said.detail})` : '';
+  return cut(`${fault.sqlState ?? 'error'}: ${message}${detail}`);
+}
+
+function cut(text: string): string {
+  if (text.length <= LETTER_CHARACTERS_MAX) return text;
+  const short = text.slice(0, LETTER_CHARACTERS_MAX);
+  // Not in the middle of a pair of surrogates.
+  return /[\uD800-\uDBFF]$/.test(short) ? short.slice(0, -1) : short;
+}

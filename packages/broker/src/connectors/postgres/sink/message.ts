@@ -1,0 +1,34 @@
+/** One message on its way into the table, with where it came from. */
+import type { PoppedMessage } from '../../../engine/types.ts';
+
+export interface Message {
+  readonly partition: string;
+  readonly partitionId: string;
+  readonly offset: number;
+  readonly transactionId: string;
+  readonly createdAtMicros: number;
+  /** JSON text, byte for byte as it was pushed. */
+  readonly payload: Buffer;
+}
+
+export function messageOf(
+  claim: { readonly partition: string; readonly partitionId: string },
+  popped: PoppedMessage,
+): Message {
+  const { offset, transactionId, createdAtMicros, payload } = popped;
+  return {
+    partition: claim.partition,
+    partitionId: claim.partitionId,
+    offset,
+    transactionId,
+    createdAtMicros,
+    payload,
+  };
+}
+
+/** RFC 3339 in UTC with microseconds. */
+export function createdAtText({ createdAtMicros }: Message): string {
+  const micros = ((createdAtMicros % 1_000_000) + 1_000_000) % 1_000_000;
+  const seconds = new Date((createdAtMicros - micros) / 1000).toISOString().slice(0, 19);
+  return `${seconds}.${String(micros).padStart(6, '0')}Z`;
+}
