@@ -31,7 +31,11 @@ export type FaultPoint =
   /** A slot of a source exists, its first pointer does not. */
   | 'source.slot_created'
   /** Messages of a source and their pointer are committed; the upstream has not been told. */
-  | 'source.committed';
+  | 'source.committed'
+  /** A sink has written rows and progress, and committed nothing. */
+  | 'sink.written'
+  /** They are committed in the target; the queue does not know. */
+  | 'sink.committed';
 
 export type FaultHook = (point: FaultPoint) => void;
 

@@ -75,7 +75,8 @@ export class Progress {
       session.run(this.#texts.add, [this.#sink, names]),
       session.run(this.#texts.lock, [this.#sink, ids]),
     ];
-    let answers = (await all([session.session.query(this.#texts.begin), ...look()])).slice(1);
+    const begun = [session.session.query(this.#texts.begin), session.assertKept()];
+    let answers = (await all([...begun, ...look()])).slice(begun.length);
     // Somebody who deletes rows may do so between the two.
     while (answers[1]!.rows.length < claimed.length) answers = await all(look());
     return this.#checked(claimed, answers[1]!);

@@ -1,0 +1,300 @@
+/**
+ * One worker of a sink: pops a batch, applies it in one transaction, acknowledges it, with a connection of its own.
+ *
+ * A batch is worked on until all its partitions are settled or given back. What can be applied is committed and acknowledged
+ * at once, poison or not; then the messages that failed are tried again, each alone in a transaction, with pauses in
+ * between, until one side wins. Errors that are not about the data are waited out with the batch in hand as long as its lease lasts,
+ * and without renewing it: a sink whose database is away lets go.
+ */
+import type { Clock } from '../../../engine/clock.ts';
+import { EngineError } from '../../../engine/errors.ts';
+import type { BrokerFace, PopAnswer, TenantId } from '../../../engine/types.ts';
+import type { StoreLog } from '../../../store/log.ts';
+import type { SinkSettings } from '../document/types.ts';
+import { ConnectorFault } from '../fault.ts';
+import type { SqlSession } from '../session/types.ts';
+import { Acknowledger } from './acknowledger.ts';
+import { CONTENTION, delayMs, EMPTY, OUTAGE, POISON } from './back_off.ts';
+import { applyBatch, type Part } from './batch.ts';
+import { classOf, isContention, isOutdated, letterText } from './faults.ts';
+import { Keeper } from './keeper.ts';
+import { Lane } from './lane.ts';
+import { pause } from './pause.ts';
+import { Prepared } from './prepared.ts';
+import type { Progress } from './progress.ts';
+import { isFinding, type Workshop } from './workshop.ts';
+
+export interface WorkerDeps {
+  readonly tenant: TenantId;
+  readonly settings: SinkSettings;
+  readonly broker: Pick<BrokerFace, 'pop' | 'ack' | 'extend'>;
+  readonly dial: () => Promise<SqlSession>;
+  readonly workshop: Workshop;
+  readonly progress: Progress;
+  readonly clock: Clock;
+  readonly log: StoreLog;
+  /** Tells what happened; see unit.ts. */
+  readonly report: WorkerReport;
+}
+
+export interface WorkerReport {
+  batch(applied: number, skipped: number): void;
+  deadLetter(): void;
+  /** It cannot work, for now. */
+  failed(error: ConnectorFault): void;
+  /** It works again. */
+  recovered(): void;
+}
+
+const POP_WAIT_MS = 10_000;
+/** An empty answer that comes sooner was no wait. */
+const AT_ONCE_MS = 5;
+const IDLE_IN_TRANSACTION_SECONDS_MIN = 30;
+
+/** A batch in hand. */
+interface Batch {
+  readonly lanes: readonly Lane[];
+  readonly keeper: Keeper;
+  readonly acknowledger: Acknowledger;
+}
+
+export class Worker {
+  readonly #deps: WorkerDeps;
+  readonly #signal: AbortSignal;
+  #session: Prepared | null = null;
+  /** In a row. */
+  #failures = 0;
+  #empty = 0;
+
+  /** @param signal asks it to end; what it has begun is finished first */
+  constructor(deps: WorkerDeps, signal: AbortSignal) {
+    this.#deps = deps;
+    this.#signal = signal;
+  }
+
+  /** Resolves when it was asked to end and has; rejects with a ConnectorFault that is not for a worker to wait out. */
+  async run(): Promise<void> {
+    try {
+      while (!this.#signal.aborted) {
+        try {
+          await this.#connected();
+          await this.#turn();
+        } catch (error) {
+          if (this.#signal.aborted) return;
+          await this.#waitOut(error);
+        }
+      }
+    } finally {
+      await this.#disconnect();
+    }
+  }
+
+  /** Cuts off what is under way. Never rejects. */
+  async cut(): Promise<void> {
+    await this.#session?.session.close();
+  }
+
+  async #turn(): Promise<void> {
+    const asked = this.#deps.clock.now();
+    const answer = await this.#pop();
+    if (answer.claims.length > 0) {
+      this.#empty = 0;
+      await this.#work(this.#batch(answer, asked));
+      return;
+    }
+    this.#recovered();
+    this.#empty = this.#deps.clock.now() - asked < AT_ONCE_MS ? this.#empty + 1 : 0;
+    if (this.#empty > 0) await this.#pause(delayMs(EMPTY, this.#empty));
+  }
+
+  async #pop(): Promise<PopAnswer> {
+    const { settings, tenant, broker } = this.#deps;
+    try {
+      return await broker.pop({
+        tenant,
+        scope: { kind: 'queue', queue: settings.queue },
+        group: settings.consumerGroup,
+        batch: settings.batch,
+        // A source makes a partition of each row: a batch must be able to gather one message from each of hundreds.
+        partitions: settings.batch,
+        autoAck: false,
+        waitMs: POP_WAIT_MS,
+        leaseSeconds: settings.leaseSeconds,
+        subscriptionMode: settings.subscriptionMode,
+        subscriptionFrom: null,
+        conflation: null,
+        autopilot: false,
+        signal: this.#signal,
+      });
+    } catch (error) {
+      throw engineFault(error);
+    }
+  }
+
+  #batch(answer: PopAnswer, asked: number): Batch {
+    const { settings, tenant, broker, clock } = this.#deps;
+    const { leaseSeconds, consumerGroup: group } = settings;
+    const extend = () =>
+      broker.extend(tenant, answer.leaseId, leaseSeconds).then(({ renewed }) => renewed > 0);
+    // The lease began within the call, which may have waited: at its end it has at least this long to go.
+    const since = Math.max(asked, clock.now() - AT_ONCE_MS);
+    const keeper = new Keeper({ clock, leaseMs: leaseSeconds * 1000, extend }, since);
+    const acknowledger = new Acknowledger(
+      { broker, tenant, group, clock },
+      answer.leaseId,
+      () => keeper.until,
+    );
+    return { lanes: answer.claims.map((claim) => new Lane(claim)), keeper, acknowledger };
+  }
+
+  /** Until everything is settled or given back. Throws what is not for a worker to wait out. */
+  async #work(batch: Batch): Promise<void> {
+    const { lanes, keeper, acknowledger } = batch;
+    try {
+      while (lanes.some((lane) => !lane.done) && !this.#signal.aborted) {
+        keeper.resume();
+        try {
+          await this.#connected();
+          await this.#step(batch);
+          this.#recovered();
+        } catch (error) {
+          if (this.#signal.aborted) break;
+          keeper.pause();
+          await this.#waitOut(error);
+          if (!keeper.held) return;
+        }
+      }
+      await acknowledger.release(lanes.filter((lane) => !lane.done));
+    } catch (error) {
+      await acknowledger.release(lanes.filter((lane) => !lane.done));
+      throw error;
+    } finally {
+      keeper.pause();
+    }
+  }
+
+  async #step(batch: Batch): Promise<void> {
+    const open = batch.lanes.filter((lane) => !lane.done);
+    const ready = open.filter((lane) => lane.poison === null);
+    if (ready.length > 0) {
+      await this.#apply(
+        batch,
+        ready.map((lane) => ({ lane, messages: lane.messages.slice(lane.next) })),
+      );
+      return;
+    }
+    const { maxAttempts } = this.#deps.settings;
+    for (const lane of open) {
+      if (lane.poison!.attempts >= maxAttempts) await this.#file(batch, lane);
+    }
+    const suspects = open.filter((lane) => !lane.closed);
+    if (suspects.length === 0) return;
+    await this.#pause(delayMs(POISON, Math.min(...suspects.map((lane) => lane.poison!.attempts))));
+    for (const lane of suspects) {
+      if (this.#signal.aborted) return;
+      await this.#apply(batch, [{ lane, messages: lane.messages.slice(lane.next, lane.next + 1) }]);
+    }
+  }
+
+  /** One transaction and the acknowledgement of what it settled. */
+  async #apply({ acknowledger }: Batch, parts: readonly Part[]): Promise<void> {
+    const { progress, workshop, report } = this.#deps;
+    const outcome = await applyBatch(this.#session!, progress, workshop.work, parts);
+    for (const [index, { lane }] of parts.entries()) {
+      lane.next += outcome.settled[index]!;
+      const poison = outcome.poisons.get(lane.partitionId);
+      if (poison === undefined) lane.poison = null;
+      else if (outcome.settled[index]! > 0 || lane.poison === null) {
+        lane.poison = { error: poison.error, attempts: 1 };
+      } else lane.poison = { error: poison.error, attempts: lane.poison.attempts + 1 };
+    }
+    report.batch(outcome.applied, outcome.skipped);
+    await acknowledger.completed(parts.map(({ lane }) => lane));
+  }
+
+  async #file({ acknowledger }: Batch, lane: Lane): Promise<void> {
+    const { settings, log, report } = this.#deps;
+    const { error } = lane.poison!;
+    const { offset } = lane.messages[lane.next]!;
+    if (!(await acknowledger.deadLetter(lane, letterText(error)))) return;
+    report.deadLetter();
+    log.warn(
+      {
+        queue: settings.queue,
+        partition: lane.partition,
+        offset,
+        sqlState: error instanceof ConnectorFault ? error.sqlState : null,
+      },
+      'a message that cannot be applied was dead-lettered',
+    );
+  }
+
+  /** Throws `error` itself when it is not to be waited out. */
+  async #waitOut(error: unknown): Promise<void> {
+    const kind = classOf(error);
+    if (kind === 'fatal' || kind === 'data') throw error;
+    const fault = error as ConnectorFault;
+    this.#failures++;
+    if (isContention(error)) {
+      await this.#pause(delayMs(CONTENTION, this.#failures));
+      return;
+    }
+    if (kind === 'environment' || fault.code === 'io') await this.#disconnect();
+    if (kind === 'environment') {
+      await this.#recheck();
+      if (isOutdated(error) && this.#failures === 1) return;
+    }
+    this.#deps.report.failed(fault);
+    await this.#pause(delayMs(OUTAGE, this.#failures));
+  }
+
+  /** Something about the table may have changed. Throws what the sink cannot go on with. */
+  async #recheck(): Promise<void> {
+    try {
+      await this.#deps.workshop.check();
+    } catch (error) {
+      if (isFinding(error)) throw error;
+    }
+  }
+
+  #recovered(): void {
+    this.#failures = 0;
+    this.#deps.report.recovered();
+  }
+
+  async #connected(): Promise<void> {
+    if (this.#session !== null) return;
+    const { settings, dial } = this.#deps;
+    const session = await dial();
+    session.onClose(() => {
+      if (this.#session?.session === session) this.#session = null;
+    });
+    const prepared = new Prepared(session);
+    try {
+      await prepared.settle(
+        Math.max(settings.leaseSeconds, IDLE_IN_TRANSACTION_SECONDS_MIN),
+        settings.mode !== 'sql',
+      );
+    } catch (error) {
+      await session.close();
+      throw error;
+    }
+    this.#session = prepared;
+  }
+
+  async #disconnect(): Promise<void> {
+    const session = this.#session;
+    this.#session = null;
+    await session?.session.close();
+  }
+
+  #pause(ms: number): Promise<void> {
+    return pause(this.#deps.clock, ms, this.#signal);
+  }
+}
+
+function engineFault(error: unknown): ConnectorFault {
+  if (!(error instanceof EngineError)) throw error;
+  const code = error.kind === 'refused' ? 'queen_refused' : 'queen';
+  return new ConnectorFault(code, `the queue cannot be read: ${error.message}`, { cause: error });
+}
