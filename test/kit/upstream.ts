@@ -7,11 +7,11 @@ import { EmbeddedServer } from '../../packages/broker/src/store/embedded/server.
 import { atEnd, type Cleanup } from './cleanup.ts';
 
 /**
- * A PostgreSQL 17 or 18 that connectors read from and write to: on the network of this machine, with logical decoding, in a
+ * A PostgreSQL that connectors read from (17 and 18) and write to: on the network of this machine, with logical decoding, in a
  * directory that goes away with it. One a test file is enough; each test makes a database of its own in it.
  */
 export interface UpstreamOptions {
-  major: 17 | 18;
+  major: 15 | 17 | 18;
   settings?: Record<string, string>;
 }
 
@@ -23,7 +23,7 @@ export class Upstream {
   readonly host = HOST;
   readonly port: number;
   readonly user = 'postgres';
-  readonly major: 17 | 18;
+  readonly major: 15 | 17 | 18;
   readonly #directory: string;
   readonly #options: UpstreamOptions;
   #server: EmbeddedServer | null = null;

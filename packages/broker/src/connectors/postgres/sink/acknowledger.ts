@@ -51,16 +51,20 @@ export class Acknowledger {
   }
 
   /**
-   * The message at the lane's `next` goes to the dead letters; what is settled before it is acknowledged with it. The lane is
-   * closed: what is behind comes again at once. False: it was not filed here, and comes again itself. Never rejects.
+   * The message at the `next` of each lane goes to the dead letters, with the reason beside it; what is settled before it is
+   * acknowledged with it. The lanes are closed: what is behind comes again at once. Answers those that were filed; the
+   * others come again with their message. Never rejects.
    */
-  async deadLetter(lane: Lane, error: string): Promise<boolean> {
-    const before = lane.toAcknowledge;
-    const letter = { ...this.#item(lane, lane.messages[lane.next]!.offset, 'dlq'), error };
-    const items = before === null ? [letter] : [this.#item(lane, before, 'completed'), letter];
+  async deadLetters(letters: readonly { lane: Lane; reason: string }[]): Promise<Lane[]> {
+    const items: AckItem[] = [];
+    const at = letters.map(({ lane, reason }) => {
+      const before = lane.toAcknowledge;
+      if (before !== null) items.push(this.#item(lane, before, 'completed'));
+      return items.push({ ...this.#item(lane, lane.messages[lane.next]!.offset, 'dlq'), error: reason }) - 1;
+    });
     const verdicts = await this.#ack(items);
-    lane.closed = true;
-    return verdicts.at(-1)!.dlq;
+    for (const { lane } of letters) lane.closed = true;
+    return letters.filter((_, index) => verdicts[at[index]!]!.dlq).map(({ lane }) => lane);
   }
 
   /** What is left of these lanes is given back, for anybody to take at once. Never rejects. */

@@ -16,7 +16,7 @@ import type { SqlSession } from '../session/types.ts';
 import { Acknowledger } from './acknowledger.ts';
 import { CONTENTION, delayMs, EMPTY, OUTAGE, POISON } from './back_off.ts';
 import { applyBatch, type Part } from './batch.ts';
-import { classOf, isContention, isOutdated, letterText } from './faults.ts';
+import { classOf, isContention, isOutdated, letterText, PayloadFault } from './faults.ts';
 import { Keeper } from './keeper.ts';
 import { Lane } from './lane.ts';
 import { pause } from './pause.ts';
@@ -184,9 +184,8 @@ export class Worker {
       return;
     }
     const { maxAttempts } = this.#deps.settings;
-    for (const lane of open) {
-      if (lane.poison!.attempts >= maxAttempts) await this.#file(batch, lane);
-    }
+    const given = open.filter((lane) => lane.poison!.attempts >= maxAttempts);
+    if (given.length > 0) await this.#file(batch, given);
     const suspects = open.filter((lane) => !lane.closed);
     if (suspects.length === 0) return;
     await this.#pause(delayMs(POISON, Math.min(...suspects.map((lane) => lane.poison!.attempts))));
@@ -203,30 +202,27 @@ export class Worker {
     for (const [index, { lane }] of parts.entries()) {
       lane.next += outcome.settled[index]!;
       const poison = outcome.poisons.get(lane.partitionId);
-      if (poison === undefined) lane.poison = null;
-      else if (outcome.settled[index]! > 0 || lane.poison === null) {
-        lane.poison = { error: poison.error, attempts: 1 };
-      } else lane.poison = { error: poison.error, attempts: lane.poison.attempts + 1 };
+      const before = outcome.settled[index]! > 0 ? null : lane.poison;
+      lane.poison = poison === undefined ? null : tried(poison.error, before?.attempts ?? 0);
     }
     report.batch(outcome.applied, outcome.skipped);
     await acknowledger.completed(parts.map(({ lane }) => lane));
   }
 
-  async #file({ acknowledger }: Batch, lane: Lane): Promise<void> {
+  async #file({ acknowledger }: Batch, lanes: readonly Lane[]): Promise<void> {
     const { settings, log, report } = this.#deps;
-    const { error } = lane.poison!;
-    const { offset } = lane.messages[lane.next]!;
-    if (!(await acknowledger.deadLetter(lane, letterText(error)))) return;
-    report.deadLetter();
-    log.warn(
-      {
+    const letters = lanes.map((lane) => ({ lane, reason: letterText(lane.poison!.error) }));
+    for (const lane of await acknowledger.deadLetters(letters)) {
+      report.deadLetter();
+      const { error } = lane.poison!;
+      const facts = {
         queue: settings.queue,
         partition: lane.partition,
-        offset,
+        offset: lane.messages[lane.next]!.offset,
         sqlState: error instanceof ConnectorFault ? error.sqlState : null,
-      },
-      'a message that cannot be applied was dead-lettered',
-    );
+      };
+      log.warn(facts, 'a message that cannot be applied was dead-lettered');
+    }
   }
 
   /** Throws `error` itself when it is not to be waited out. */
@@ -291,6 +287,11 @@ export class Worker {
   #pause(ms: number): Promise<void> {
     return pause(this.#deps.clock, ms, this.#signal);
   }
+}
+
+/** What cannot be read will not be readable later: that is known at the first try. */
+function tried(error: unknown, before: number): Lane['poison'] {
+  return { error, attempts: error instanceof PayloadFault ? Number.POSITIVE_INFINITY : before + 1 };
 }
 
 function engineFault(error: unknown): ConnectorFault {
