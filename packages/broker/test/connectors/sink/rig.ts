@@ -129,12 +129,19 @@ export class SinkRig {
 export class StatusBook implements UnitStatus {
   phase: Phase = 'stopped';
   readonly phases: Phase[] = [];
+  readonly errors: ConnectorFault[] = [];
   readonly shown: Record<string, unknown> = {};
   readonly counters: Partial<Record<UnitCounter, number>> = {};
 
   enter(phase: Phase): void {
     this.phase = phase;
     this.phases.push(phase);
+  }
+
+  fail(fault: ConnectorFault): void {
+    this.errors.push(fault);
+    this.count('errors', 1);
+    this.enter('error');
   }
 
   show(facts: Readonly<Record<string, unknown>>): void {

@@ -1,6 +1,6 @@
 /** The one place that knows what runs a document of each kind. */
-import type { ConnectorDocument, SourceDocument } from '../document/types.ts';
-import { ConnectorFault } from '../fault.ts';
+import type { ConnectorDocument, SinkDocument, SourceDocument } from '../document/types.ts';
+import { SinkUnit } from '../sink/unit.ts';
 import { SourceUnit } from '../source/unit.ts';
 import type { Unit, UnitContext } from '../unit.ts';
 
@@ -11,6 +11,6 @@ export const createUnit: CreateUnit = (context) => {
     case 'source':
       return new SourceUnit(context as UnitContext<SourceDocument>);
     case 'sink':
-      throw new ConnectorFault('config', 'not built yet');
+      return new SinkUnit(context as UnitContext<SinkDocument>);
   }
 };

@@ -1,5 +1,6 @@
 /** One message on its way into the table, with where it came from. */
 import type { PoppedMessage } from '../../../engine/types.ts';
+import { formatInstant } from '../instants.ts';
 
 export interface Message {
   readonly partition: string;
@@ -28,7 +29,5 @@ export function messageOf(
 
 /** RFC 3339 in UTC with microseconds. */
 export function createdAtText({ createdAtMicros }: Message): string {
-  const micros = ((createdAtMicros % 1_000_000) + 1_000_000) % 1_000_000;
-  const seconds = new Date((createdAtMicros - micros) / 1000).toISOString().slice(0, 19);
-  return `${seconds}.${String(micros).padStart(6, '0')}Z`;
+  return formatInstant(createdAtMicros);
 }

@@ -1,6 +1,6 @@
 /** A sink on one node: the checks, its workers, and what its status says of them. */
 import type { SinkDocument } from '../document/types.ts';
-import type { ConnectorFault } from '../fault.ts';
+import { instantNow } from '../instants.ts';
 import type { Unit, UnitContext } from '../unit.ts';
 import { pause } from './pause.ts';
 import { logEnds, Progress, sinkName } from './progress.ts';
@@ -12,7 +12,8 @@ const CHECK_MS = 60_000;
 
 export class SinkUnit implements Unit {
   readonly #context: UnitContext<SinkDocument>;
-  readonly #failing = new Map<number, ConnectorFault>();
+  /** Workers that wait for better times. */
+  readonly #failing = new Set<number>();
 
   constructor(context: UnitContext<SinkDocument>) {
     this.#context = context;
@@ -22,13 +23,6 @@ export class SinkUnit implements Unit {
     const { status, document, dialler, applicationName } = this.#context;
     const { sink: settings, name } = document;
     status.enter('starting');
-    status.show({
-      queue: settings.queue,
-      group: settings.consumerGroup,
-      table: `${settings.schema}.${settings.table}`,
-      mode: settings.mode,
-      workers: settings.workers,
-    });
     const workshop = new Workshop(settings, () =>
       dialler.sql(`${applicationName} sink:${name}:setup`, 'sink', signal),
     );
@@ -127,19 +121,18 @@ export class SinkUnit implements Unit {
         if (skipped > 0) status.count('skipped', skipped);
         if (applied === 0) return;
         status.count('applied', applied);
-        status.show({ lastAppliedAt: new Date().toISOString() });
+        status.show({ lastAppliedAt: instantNow() });
       },
       deadLetter: () => status.count('dlq', 1),
-      failed: (fault) => {
-        const error = { code: fault.code, message: fault.message, at: new Date().toISOString() };
-        status.count('errors', 1);
-        status.show({ lastError: error, error });
-        if (this.#failing.size === 0) status.enter('error', { code: fault.code, message: fault.message });
-        this.#failing.set(worker, fault);
+      failed: (fault, retryInMs) => {
+        this.#failing.add(worker);
+        status.fail(fault, retryInMs);
+        // It is still this node that has the work, however badly it goes.
+        status.owner(true);
+        status.show({ lastError: { code: fault.code, message: fault.message, at: instantNow() } });
       },
       recovered: () => {
         if (!this.#failing.delete(worker) || this.#failing.size > 0) return;
-        status.show({ error: null });
         status.enter('running');
       },
     };

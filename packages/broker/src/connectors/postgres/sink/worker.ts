@@ -41,7 +41,7 @@ export interface WorkerReport {
   batch(applied: number, skipped: number): void;
   deadLetter(): void;
   /** It cannot work, for now. */
-  failed(error: ConnectorFault): void;
+  failed(fault: ConnectorFault, retryInMs: number): void;
   /** It works again. */
   recovered(): void;
 }
@@ -240,8 +240,9 @@ export class Worker {
       await this.#recheck();
       if (isOutdated(error) && this.#failures === 1) return;
     }
-    this.#deps.report.failed(fault);
-    await this.#pause(delayMs(OUTAGE, this.#failures));
+    const waitMs = delayMs(OUTAGE, this.#failures);
+    this.#deps.report.failed(fault, waitMs);
+    await this.#pause(waitMs);
   }
 
   /** Something about the table may have changed. Throws what the sink cannot go on with. */
