@@ -15,6 +15,7 @@ import { partitions } from './workloads/partitions.ts';
 import { popAck } from './workloads/pop_ack.ts';
 import { push } from './workloads/push.ts';
 import { singlePush } from './workloads/single_push.ts';
+import { sinks } from './workloads/sinks.ts';
 import { timers } from './workloads/timers.ts';
 import { transactions } from './workloads/transactions.ts';
 
@@ -27,6 +28,7 @@ const WORKLOADS: readonly Workload[] = [
   transactions,
   kv,
   timers,
+  sinks,
   idle,
   memory,
   partitions,

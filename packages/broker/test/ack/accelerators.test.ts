@@ -252,6 +252,41 @@ test('a whole batch is completed without the sidecar, and the row is left as by 
   }
 });
 
+test('the offset of the last message completes a whole batch, any other offset takes the long way', async (t) => {
+  const bench = await Bench.open(t);
+  const registry = new AckRegistry({ clock: systemClock });
+  const path = bench.path({ registry, settings: { fusion: true } });
+  const byOffset = (lane: number, offset: number) =>
+    path.ack({
+      tenant: DEFAULT_TENANT,
+      group: GROUP,
+      items: [
+        {
+          partitionId: String(lane),
+          leaseId: 'w1',
+          status: 'completed',
+          error: null,
+          transactionId: '',
+          offset,
+        },
+      ],
+    });
+  const whole = await laneWithEntry(bench, registry);
+  const done = { success: true, error: null, leaseReleased: true, dlq: false, noop: false };
+  assert.deepEqual(await byOffset(whole, 3), [done]);
+  assert.equal((await bench.row(whole)).committed, 3);
+  assert.deepEqual([path.stats().registryHits, path.stats().hashGroups], [1, 0]);
+  for (const [offset, committed, released] of [
+    [2, 2, false],
+    [4, -1, false],
+  ] as const) {
+    const lane = await laneWithEntry(bench, registry);
+    const [verdict] = await byOffset(lane, offset);
+    assert.deepEqual([(await bench.row(lane)).committed, verdict!.leaseReleased], [committed, released]);
+  }
+  assert.deepEqual([path.stats().registryHits, path.stats().hashGroups], [1, 2]);
+});
+
 test('what the registry cannot vouch for takes the hash path', async (t) => {
   const bench = await Bench.open(t);
   const registry = new AckRegistry({ clock: systemClock });

@@ -18,7 +18,7 @@ import {
 import type { Queryable } from '../../store/database.ts';
 import type { Clock } from '../clock.ts';
 import { fromStore } from '../errors.ts';
-import type { AckRequest, AckVerdict, ExtendResult } from '../types.ts';
+import type { AckItem, AckRequest, AckVerdict, ExtendResult } from '../types.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { type Decision, decide, handOff } from './decide.ts';
 import { AckFusion } from './fusion.ts';
@@ -169,11 +169,13 @@ export class AckPath {
     const entry = registry.take(group.tenant, group.partitionId, group.group, group.lease);
     const hit =
       entry !== null &&
-      group.items.every((item) => item.status === 'completed' && item.offset === undefined) &&
-      namesWholeBatch(
-        entry,
-        group.items.map((item) => item.transactionId),
-      );
+      group.items.every((item) => item.status === 'completed') &&
+      (endsBatch(entry, group.items) ||
+        (group.items.every((item) => item.offset === undefined) &&
+          namesWholeBatch(
+            entry,
+            group.items.map((item) => item.transactionId),
+          )));
     if (hit) this.#counters.registryHits++;
     else this.#counters.registryMisses++;
     return hit ? entry : null;
@@ -308,6 +310,11 @@ export class AckPath {
       throw fromStore(error);
     }
   }
+}
+
+/** By offset the last message stands for all before it. */
+function endsBatch(entry: RegistryEntry, items: readonly AckItem[]): boolean {
+  return items.length === 1 && items[0]!.offset === entry.batchEnd;
 }
 
 /** What the decision procedure would have answered. */
