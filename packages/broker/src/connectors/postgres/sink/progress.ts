@@ -44,6 +44,8 @@ export interface Claimed {
   readonly logEnd: number;
 }
 
+const TRIES_MAX = 20;
+
 export class Progress {
   readonly #sink: string;
   readonly #texts: { begin: string; add: string; lock: string; advance: string };
@@ -78,7 +80,10 @@ export class Progress {
     const begun = [session.session.query(this.#texts.begin), session.assertKept()];
     let answers = (await all([...begun, ...look()])).slice(begun.length);
     // Somebody who deletes rows may do so between the two.
-    while (answers[1]!.rows.length < claimed.length) answers = await all(look());
+    for (let tries = 1; answers[1]!.rows.length < claimed.length; tries++) {
+      if (tries === TRIES_MAX) throw this.#hidden();
+      answers = await all(look());
+    }
     return this.#checked(claimed, answers[1]!);
   }
 
@@ -111,6 +116,13 @@ export class Progress {
       done.set(partitionId, row.last);
     }
     return done;
+  }
+
+  #hidden(): ConnectorFault {
+    return new ConnectorFault(
+      'progress_table',
+      `${this.#table} does not show the rows that were just inserted: no policy may hide them, no trigger suppress them`,
+    );
   }
 
   #ahead(what: string): ConnectorFault {

@@ -8,7 +8,7 @@ import type { RowOperation, Shape } from './operations.ts';
 import { spanText } from './paths.ts';
 import type { Target } from './target.ts';
 
-const NOTHING = Buffer.from('{}');
+const SHAPES_MAX = 1000;
 
 /** A shape and what an upsert of it is. */
 interface Known {
@@ -39,6 +39,8 @@ export class Shapes {
       const raw = this.#splitsJson ? named.filter((column) => columns[column]!.keepsText) : [];
       const shape = { id, columns: named.filter((column) => !raw.includes(column)), raw, metadata };
       known = { shape, kind: this.#append ? 'append' : this.#upsertKind([...named, ...metadata]) };
+      // Producers that name columns in ever new combinations must not fill the memory.
+      if (this.#known.size >= SHAPES_MAX) this.#known.clear();
       this.#known.set(id, known);
     }
     return known;
@@ -123,7 +125,7 @@ export class RowReader {
       parts.push(Buffer.from(`${parts.length === 0 ? '{' : ','}${name}:`));
       parts.push(fact === 'payload' ? message.payload : Buffer.from(factText(message, fact)));
     }
-    return parts.length === 0 ? NOTHING : Buffer.concat([...parts, Buffer.from('}')]);
+    return Buffer.concat([...parts, Buffer.from('}')]);
   }
 }
 

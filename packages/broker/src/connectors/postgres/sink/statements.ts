@@ -11,6 +11,8 @@ import type { Target, TargetColumn } from './target.ts';
 
 type RowKind = RowOperation['kind'];
 
+const SHAPES_MAX = 1000;
+
 /** Statements that are run one after the other with the same parameters, one JSON array a record set. */
 export class StatementTexts {
   readonly #target: Target;
@@ -27,6 +29,8 @@ export class StatementTexts {
     const id = `${kind} ${shape.id}`;
     let texts = this.#known.get(id);
     if (texts === undefined) {
+      // Producers that name columns in ever new combinations must not fill the memory.
+      if (this.#known.size >= SHAPES_MAX) this.#known.clear();
       texts = new Writer(this.#target, this.#json, shape, kind === 'move').texts(kind);
       this.#known.set(id, texts);
     }
