@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util';
 import { describe, markdown, type Report } from './report.ts';
 import { Rig } from './rig.ts';
 import type { Scale, Workload } from './workload.ts';
+import { copyLag } from './workloads/copy_lag.ts';
 import { floor } from './workloads/floor.ts';
 import { groupLag } from './workloads/group_lag.ts';
 import { idle } from './workloads/idle.ts';
@@ -29,6 +30,7 @@ const WORKLOADS: readonly Workload[] = [
   kv,
   timers,
   sinks,
+  copyLag,
   idle,
   memory,
   partitions,
