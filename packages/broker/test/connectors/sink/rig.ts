@@ -41,6 +41,7 @@ export class SinkRig {
   readonly broker: Broker;
   readonly target: UpstreamDatabase;
   readonly #t: Cleanup;
+  readonly #sinks: RunningSink[] = [];
 
   private constructor(broker: Broker, target: UpstreamDatabase, t: Cleanup) {
     this.broker = broker;
@@ -83,6 +84,7 @@ export class SinkRig {
       options.watch === undefined ? dialler : watched(dialler, options.watch),
       options.shutdownGraceMs ?? 10_000,
     );
+    this.#sinks.push(running);
     atEnd(this.#t, () => running.stop());
     return running;
   }
@@ -105,9 +107,13 @@ export class SinkRig {
 
   /** The group has seen everything that is in the queue. */
   async drained(queue = 'q', group = 'pg-copy'): Promise<void> {
-    await until(`${queue} is drained`, async () => {
+    const drained = async () => {
       const depth = await this.broker.queueDepth(DEFAULT_TENANT, queue, group);
       return depth?.partitions.every(({ pending, processing }) => pending + processing === 0) === true;
+    };
+    await until(`${queue} is drained`, drained).catch((error: unknown) => {
+      const faults = this.#sinks.flatMap(({ fault, status }) => [fault, ...status.errors.slice(-2)]);
+      throw new AggregateError([error, ...faults.filter((fault) => fault !== null)], String(error));
     });
   }
 
