@@ -151,7 +151,8 @@ suite('upsert', () => {
     ]);
     const letters = await rig.letters();
     assert.deepEqual(letters.map(({ partition }) => partition).sort(), ['4', '5']);
-    for (const { error } of letters) assert.match(error, /^23502: (null value in column "must"|domain filled does not allow)/);
+    for (const { error } of letters)
+      assert.match(error, /^23502: (null value in column "must"|domain filled does not allow)/);
   });
 
   test('each message meets the triggers itself, none is folded into another', async (t) => {

@@ -35,6 +35,7 @@ export async function applyBatch(
   work: Work,
   parts: readonly Part[],
 ): Promise<Outcome> {
+  session.tidy();
   try {
     return await transaction(session, progress, work, parts);
   } catch (error) {

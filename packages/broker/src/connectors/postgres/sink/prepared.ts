@@ -5,33 +5,40 @@ import type { SqlParam, SqlResult, SqlSession } from '../session/types.ts';
 const STATEMENTS_MAX = 256;
 const SHOW_IDLE = "SELECT pg_catalog.current_setting('idle_in_transaction_session_timeout')";
 
-/** Plans for any row count are never made: a table may be empty when a sink starts. Unknown to servers before 12. */
-const PLANS_SINCE = 120_000;
+/**
+ * A plan that was made for a small table stays in use while it grows. So none gets older than this; planning each time would
+ * cost a statement of one row several times its execution.
+ */
+const PLAN_MS_MAX = 10_000;
+
+interface Name {
+  readonly name: string;
+  readonly since: number;
+}
 
 export class Prepared {
   readonly session: SqlSession;
   /** As the server prints it. */
   #idleTimeout: string | null = null;
-  readonly #names = new Map<string, string>();
+  readonly #names = new Map<string, Name>();
+  readonly #now: () => number;
+  /** Given up, and still in the memory of the server. */
+  readonly #given: string[] = [];
   #next = 0;
 
-  constructor(session: SqlSession) {
+  /** @param now monotonic milliseconds */
+  constructor(session: SqlSession, now: () => number) {
     this.session = session;
+    this.#now = now;
   }
 
-  /**
-   * A transaction whose broker has vanished is ended by the server, so that it does not hold progress rows.
-   * @param plansEach plan each time, for what is there then
-   */
-  async settle(idleSeconds: number, plansEach: boolean): Promise<void> {
+  /** A transaction whose broker has vanished is ended by the server after so long, so that it does not hold progress rows. */
+  async settle(idleSeconds: number): Promise<void> {
     const { rows } = await this.session.query(
       `SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '${idleSeconds}s', false), ` +
         SHOW_IDLE.slice('SELECT '.length),
     );
     this.#idleTimeout = rows[0]![1]!;
-    if (plansEach && this.session.serverVersion >= PLANS_SINCE) {
-      await this.session.query("SELECT pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', false)");
-    }
   }
 
   /** Throws when the transaction that is open has other settings than this session. */
@@ -44,21 +51,32 @@ export class Prepared {
     );
   }
 
-  /** Sends it; see SqlSession.query. `textParams`: all of them are declared so. The statement that was not used for the longest time makes room for a new one. */
+  /**
+   * Sends it; see SqlSession.query. `textParams`: all of them are declared so. The statement that was not used for the
+   * longest time makes room for a new one.
+   */
   run(text: string, params: readonly SqlParam[], textParams = false): Promise<SqlResult> {
-    let name = this.#names.get(text);
-    if (name === undefined) {
-      name = `sink_${++this.#next}`;
-      if (this.#names.size >= STATEMENTS_MAX) this.#forgetOne();
+    const now = this.#now();
+    let known = this.#names.get(text);
+    if (known !== undefined && now - known.since > PLAN_MS_MAX) {
+      this.#forget(text, known);
+      known = undefined;
+    }
+    if (known === undefined) {
+      if (this.#names.size >= STATEMENTS_MAX) this.#forget(...this.#names.entries().next().value!);
+      known = { name: `sink_${++this.#next}`, since: now };
     } else this.#names.delete(text);
-    this.#names.set(text, name);
-    return this.session.query(text, params, { name, textParams });
+    this.#names.set(text, known);
+    return this.session.query(text, params, { name: known.name, textParams });
   }
 
-  #forgetOne(): void {
-    const [text, name] = this.#names.entries().next().value!;
+  /** Frees statements that are not used any more. Between transactions: one that the server never got would end one. */
+  tidy(): void {
+    for (const name of this.#given.splice(0)) this.session.query(`DEALLOCATE ${name}`).catch(() => {});
+  }
+
+  #forget(text: string, { name }: Name): void {
     this.#names.delete(text);
-    // In a transaction that has failed it is refused, which costs the server the memory of one statement.
-    this.session.query(`DEALLOCATE ${name}`).catch(() => {});
+    this.#given.push(name);
   }
 }

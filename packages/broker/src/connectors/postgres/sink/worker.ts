@@ -266,12 +266,9 @@ export class Worker {
     session.onClose(() => {
       if (this.#session?.session === session) this.#session = null;
     });
-    const prepared = new Prepared(session);
+    const prepared = new Prepared(session, () => this.#deps.clock.now());
     try {
-      await prepared.settle(
-        Math.max(settings.leaseSeconds, IDLE_IN_TRANSACTION_SECONDS_MIN),
-        settings.mode !== 'sql',
-      );
+      await prepared.settle(Math.max(settings.leaseSeconds, IDLE_IN_TRANSACTION_SECONDS_MIN));
     } catch (error) {
       await session.close();
       throw error;
