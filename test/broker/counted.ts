@@ -17,7 +17,11 @@ export interface Counted extends Live {
 
 export async function openCounted(t: Cleanup, options: LiveOptions = {}): Promise<Counted> {
   const metrics = new Metrics();
-  const live = await openLive(t, { ...options, server: { metrics, ...options.server } });
+  const live = await openLive(t, {
+    alone: 'the families and counters of one process are read',
+    ...options,
+    server: { metrics, ...options.server },
+  });
   registerEngine(metrics, live.broker);
   registerStatistics(metrics, live.broker);
   return Object.assign(live, {

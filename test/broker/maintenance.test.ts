@@ -39,6 +39,7 @@ async function open(
   options: LiveOptions & { spool?: Partial<SpoolSettings> } = {},
 ): Promise<Live> {
   const live = await openLive(t, {
+    alone: 'the spool of one process is looked at',
     ...options,
     settings: { spool: spoolAt(directory, options.spool), ...options.settings },
   });

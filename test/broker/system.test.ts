@@ -90,7 +90,7 @@ test('a switch holds for a broker that starts later, and for one that hears no n
 });
 
 test('what is asked must be said, and a change that the database does not take is none', async (t) => {
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'the database fails one of them' });
   for (const path of [MAINTENANCE, POP]) {
     for (const body of [
       undefined,
