@@ -84,7 +84,7 @@ function target(path: string, names: Names): string {
 const CONNECTOR = {
   kind: 'source',
   connection: { host: 'db', database: 'd', user: 'u' },
-  source: { tables: [{ table: 't', queue: 'q' }], slot: 'walked' },
+  source: { tables: [{ table: 't', queue: 'q' }], slot: 'walked', publication: 'walked' },
 };
 
 function body(method: string, path: string, names: Names): unknown {

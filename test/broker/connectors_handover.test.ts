@@ -1,0 +1,100 @@
+/** A source on two brokers: one runs it, and gives it up in order when it is asked to stop. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { startBroker } from '../kit/broker.ts';
+import { freshDatabase } from '../kit/postgres.ts';
+import { Upstream } from '../kit/upstream.ts';
+import { Client } from './client.ts';
+
+type Json = Record<string, unknown>;
+
+const TTL_MS = 12_000;
+
+/** Polls, since processes have no other common clock. */
+async function eventually<T>(what: string, look: () => Promise<T | null>): Promise<T> {
+  const deadline = performance.now() + 40_000;
+  for (;;) {
+    const found = await look();
+    if (found !== null) return found;
+    if (performance.now() > deadline) throw new Error(`not within 40 s: ${what}`);
+    await sleep(100);
+  }
+}
+
+test('the owner of a source stops: another broker takes it over long before the lease would end', async (t) => {
+  const upstream = await Upstream.start({ major: 17 }, t);
+  const source = await upstream.database(t);
+  await source.sql('CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, $$a$$)');
+  const database = await freshDatabase(t);
+  const env = { QUEEN_PG_RELOAD_MS: '500', QUEEN_PG_LEASE_TTL_MS: String(TTL_MS) };
+  const start = (id: string) =>
+    startBroker({ database, env: { ...env, QUEEN_SERVER_ID: id }, alone: 'the test starts both' }, t);
+  const brokers = { a: await start('a'), b: await start('b') };
+  const clients = { a: new Client(brokers.a.url), b: new Client(brokers.b.url) };
+  const put = await clients.a.call('PUT', '/api/v1/connectors/src', {
+    kind: 'source',
+    connection: {
+      host: upstream.host,
+      port: upstream.port,
+      user: upstream.user,
+      database: source.name,
+      sslMode: 'disable',
+    },
+    source: { tables: [{ table: 't', queue: 'q' }] },
+  });
+  assert.equal(put.status, 200, JSON.stringify(put.body));
+  const look = async (node: 'a' | 'b') =>
+    (
+      await clients[node].call<{ status: Json; state: { lease: Json | null } }>(
+        'GET',
+        '/api/v1/connectors/src',
+      )
+    ).body;
+  const owner = await eventually('somebody streams', async () => {
+    for (const node of ['a', 'b'] as const) if ((await look(node)).status.phase === 'streaming') return node;
+    return null;
+  });
+  const other = owner === 'a' ? 'b' : 'a';
+  const standing = await eventually('the other stands by', async () => {
+    const seen = await look(other);
+    return seen.status.phase === 'standby' ? seen : null;
+  });
+  assert.deepEqual([standing.status.owner, standing.state.lease?.node], [owner, owner]);
+  const ids: unknown[] = [];
+  const pop = async (node: 'a' | 'b', wanted: number) => {
+    await eventually(`${wanted} messages`, async () => {
+      const messages = await clients[node].pop('q', {
+        batch: 10,
+        partitions: 10,
+        consumerGroup: 'g',
+        subscriptionMode: 'all',
+        autoAck: true,
+      });
+      ids.push(...messages.map(({ data }) => (data as { key: { id: number } }).key.id));
+      return ids.length >= wanted ? true : null;
+    });
+  };
+  await pop(other, 1);
+
+  const ended = await brokers[owner].stop();
+  assert.equal(ended.code, 0, ended.logs);
+  await source.sql('INSERT INTO t VALUES (2, $$b$$)');
+  const begun = performance.now();
+  await eventually('the other streams', async () =>
+    (await look(other)).status.phase === 'streaming' ? true : null,
+  );
+  assert.ok(performance.now() - begun < TTL_MS / 2 + 1_500, 'it did not wait for the lease to end');
+  await pop(other, 2);
+  assert.deepEqual(ids, [1, 2]);
+
+  // And it is taken down with everything that it made.
+  assert.equal((await clients[other].call('DELETE', '/api/v1/connectors/src')).status, 202);
+  await eventually('it is gone', async () =>
+    (await clients[other].call('GET', '/api/v1/connectors/src')).status === 404 ? true : null,
+  );
+  const left = await source.sql(
+    'SELECT (SELECT count(*) FROM pg_replication_slots)::int AS slots, (SELECT count(*) FROM pg_publication)::int AS publications',
+  );
+  assert.deepEqual(left, [{ slots: 0, publications: 0 }]);
+});
