@@ -2,12 +2,13 @@
  * KV operations as the wire has them. Here is judged what type each field has; what a value may be is the engine's to
  * judge. A value, a delta and a bound are taken as JSON text.
  */
-import { kvFault } from '../engine/kv/faults.ts';
+import { kvFault, kvTooLarge } from '../engine/kv/faults.ts';
 import type { KvListRequest, KvOperation } from '../engine/kv/operations.ts';
 import type { TenantId } from '../engine/types.ts';
 import { BodyFault } from '../log/json/fault.ts';
-import { knownKeys } from '../log/json/reader.ts';
-import { elementSpans, valueSpans } from '../log/json/spans.ts';
+import { type JsonReader, knownKeys } from '../log/json/reader.ts';
+import { valueSpans } from '../log/json/spans.ts';
+import { OPERATIONS_READ_MAX, readElements, readOperationsMember, type Turn } from './operations_body.ts';
 
 type Fields = Record<string, unknown>;
 
@@ -21,25 +22,40 @@ interface Given {
 
 const TEXTS = ['value', 'delta', 'min', 'max'] as const;
 const TEXT_KEYS = knownKeys(...TEXTS);
-const BODY_KEYS = knownKeys('operations');
 const LIFE = ['ttlSeconds', 'forever'] as const;
 const OPERATION_FIELDS = new Set([
   ...['op', 'ns', 'key', 'keys', 'prefix', 'after', 'limit', 'keysOnly', 'value', 'expect', 'required'],
   ...['delta', 'min', 'max', ...LIFE],
 ]);
+/** No setting allows a larger value, and no call has so much beside its value: neither is made into objects. */
+const VALUE_BYTES_MAX = 1024 * 1024;
+const REST_BYTES_MAX = 8 * 1024 * 1024;
 const TENANT_FIELD = /^[_-]*(x-queen-)?tenant([_-]?id)?$/i;
 
 /** `{"operations":[…]}`. Throws EngineError. */
-export function readKvBody(body: Buffer): KvOperation[] {
-  const [operations] = shaped('', () => valueSpans(body, BODY_KEYS));
-  if (operations == null) throw kvFault('kv_bad_body', 'operations is missing', 'operations');
-  return readOperations(operations, 'operations');
+export async function readKvBody(body: Buffer, turn: Turn): Promise<KvOperation[]> {
+  const operations = await readOperationsMember(body, (reader) =>
+    readOperations(reader, 'operations', turn),
+  ).catch((error: unknown) => {
+    throw worded(error, '');
+  });
+  if (operations === null) throw kvFault('kv_bad_body', 'operations is missing', 'operations');
+  return operations;
 }
 
-/** `text`: the bytes of an array. `path`: how a fault names it. */
-export function readOperations(text: Buffer, path: string): KvOperation[] {
-  const spans = shaped(path, () => elementSpans(text));
-  return spans.map((span, index) => readOperation(read(span, `${path}[${index}]`)));
+/** The array at the reader's place. `path`: how a fault names it. Throws EngineError. */
+export async function readOperations(reader: JsonReader, path: string, turn: Turn): Promise<KvOperation[]> {
+  const operations = await readElements(reader, turn, (span, index) =>
+    readOperation(read(span, `${path}[${index}]`)),
+  ).catch((error: unknown) => {
+    throw worded(error, path);
+  });
+  if (operations !== null) return operations;
+  throw kvFault(
+    'kv_too_many_ops',
+    `there are more than ${OPERATIONS_READ_MAX} operations, and no call takes so many`,
+    path,
+  );
 }
 
 /** The body of a PUT to a key's own path. */
@@ -120,24 +136,33 @@ function readOperation(given: Given): KvOperation {
 }
 
 function read(span: Buffer, name: string): Given {
-  const spans = shaped(name, () => valueSpans(span, TEXT_KEYS));
-  const fields = JSON.parse(span.toString('utf8')) as Fields;
   const path = name === '' ? '' : `${name}.`;
+  let spans: (Buffer | null)[];
+  try {
+    spans = valueSpans(span, TEXT_KEYS);
+  } catch (error) {
+    throw worded(error, name);
+  }
+  const valueBytes = spans[0]?.length ?? 0;
+  if (valueBytes > VALUE_BYTES_MAX) {
+    const sentence = `${path}value has ${valueBytes} bytes, at most ${VALUE_BYTES_MAX} can be allowed`;
+    throw kvTooLarge('kv_value_too_large', sentence, `${path}value`);
+  }
+  if (span.length - valueBytes > REST_BYTES_MAX) {
+    throw kvFault(
+      'kv_bad_body',
+      `${path === '' ? 'the body' : name} has more bytes than an operation can have`,
+    );
+  }
+  const fields = JSON.parse(span.toString('utf8')) as Fields;
   return { fields, path, text: (field) => spans[TEXTS.indexOf(field)]?.toString('utf8') ?? null };
 }
 
-/** Runs a reader of bytes; its faults are this route's. */
-function shaped<T>(path: string, work: () => T): T {
-  try {
-    return work();
-  } catch (error) {
-    if (!(error instanceof BodyFault)) throw error;
-    throw kvFault(
-      'kv_bad_body',
-      path === '' ? error.message : `${path}: ${error.message}`,
-      path || undefined,
-    );
-  }
+/** The fault of a reader of bytes is this family's; every other error stays as it is. */
+function worded(error: unknown, path: string): unknown {
+  if (!(error instanceof BodyFault)) return error;
+  const sentence = path === '' ? error.message : `${path}: ${error.message}`;
+  return kvFault('kv_bad_body', sentence, path || undefined);
 }
 
 function checkFields(given: Given, known: ReadonlySet<string>): void {

@@ -1,15 +1,15 @@
 /**
  * Timer operations as the wire has them. Here is judged what type each field has; what a value may be is the engine's to
- * judge. A body may hold many payloads, so operations are read one by one, and now and then somebody else gets a turn.
+ * judge.
  */
 
 import type { TimerOperation } from '../engine/timers/face.ts';
 import { timersFault } from '../engine/timers/faults.ts';
 import { DEFAULT_PARTITION } from '../engine/types.ts';
 import { BodyFault } from '../log/json/fault.ts';
-import { TURN_BYTES } from '../log/json/push_body.ts';
-import { knownKeys } from '../log/json/reader.ts';
-import { elementSpans, valueSpans } from '../log/json/spans.ts';
+import { type JsonReader, knownKeys } from '../log/json/reader.ts';
+import { valueSpans } from '../log/json/spans.ts';
+import { OPERATIONS_READ_MAX, readElements, readOperationsMember, type Turn } from './operations_body.ts';
 
 interface Given {
   readonly fields: Record<string, unknown>;
@@ -17,7 +17,6 @@ interface Given {
   readonly path: string;
 }
 
-const BODY_KEYS = knownKeys('operations');
 const NO_KEYS = knownKeys();
 const FIELDS = new Set([
   ...['op', 'queue', 'timerKey', 'delayMs', 'txn', 'payload', 'partition', 'payloadZstd', 'encrypted'],
@@ -29,29 +28,34 @@ const SERVER_OWNED = new Set([
 ]);
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 
-/** `{"operations":[…]}`. Throws EngineError. `turn` lets the event loop run. */
-export function readTimersBody(body: Buffer, turn: () => Promise<void>): Promise<TimerOperation[]> {
-  const [operations] = shaped('', () => valueSpans(body, BODY_KEYS));
-  if (operations == null) throw timersFault('timers_bad_body', 'operations is missing', 'operations');
-  return readTimerOperations(operations, 'operations', turn);
+/** `{"operations":[…]}`. Throws EngineError. */
+export async function readTimersBody(body: Buffer, turn: Turn): Promise<TimerOperation[]> {
+  const operations = await readOperationsMember(body, (reader) =>
+    readTimerOperations(reader, 'operations', turn),
+  ).catch((error: unknown) => {
+    throw worded(error, '');
+  });
+  if (operations === null) throw timersFault('timers_bad_body', 'operations is missing', 'operations');
+  return operations;
 }
 
-/** `text`: the bytes of an array. `path`: how a fault names it. */
+/** The array at the reader's place. `path`: how a fault names it. Throws EngineError. */
 export async function readTimerOperations(
-  text: Buffer,
+  reader: JsonReader,
   path: string,
-  turn: () => Promise<void>,
+  turn: Turn,
 ): Promise<TimerOperation[]> {
-  const operations: TimerOperation[] = [];
-  let bytes = 0;
-  for (const [index, span] of shaped(path, () => elementSpans(text)).entries()) {
-    operations.push(readOperation(read(span, `${path}[${index}]`)));
-    bytes += span.length;
-    if (bytes < TURN_BYTES) continue;
-    bytes = 0;
-    await turn();
-  }
-  return operations;
+  const operations = await readElements(reader, turn, (span, index) =>
+    readOperation(read(span, `${path}[${index}]`)),
+  ).catch((error: unknown) => {
+    throw worded(error, path);
+  });
+  if (operations !== null) return operations;
+  throw timersFault(
+    'timers_too_many_ops',
+    `there are more than ${OPERATIONS_READ_MAX} operations, and no call takes so many`,
+    path,
+  );
 }
 
 function readOperation(given: Given): TimerOperation {
@@ -86,19 +90,19 @@ function readOperation(given: Given): TimerOperation {
 }
 
 function read(span: Buffer, name: string): Given {
-  shaped(name, () => valueSpans(span, NO_KEYS));
+  try {
+    valueSpans(span, NO_KEYS);
+  } catch (error) {
+    throw worded(error, name);
+  }
   return { fields: JSON.parse(span.toString('utf8')) as Record<string, unknown>, path: `${name}.` };
 }
 
-/** Runs a reader of bytes; its faults are this route's. */
-function shaped<T>(path: string, work: () => T): T {
-  try {
-    return work();
-  } catch (error) {
-    if (!(error instanceof BodyFault)) throw error;
-    const sentence = path === '' ? error.message : `${path}: ${error.message}`;
-    throw timersFault('timers_bad_body', sentence, path === '' ? undefined : path);
-  }
+/** The fault of a reader of bytes is this family's; every other error stays as it is. */
+function worded(error: unknown, path: string): unknown {
+  if (!(error instanceof BodyFault)) return error;
+  const sentence = path === '' ? error.message : `${path}: ${error.message}`;
+  return timersFault('timers_bad_body', sentence, path === '' ? undefined : path);
 }
 
 function checkFields({ fields, path }: Given): void {

@@ -9,11 +9,12 @@ import { type AckItem, DEFAULT_PARTITION, QUEUE_MODE_GROUP } from '../engine/typ
 import { BodyFault } from '../log/json/fault.ts';
 import { TURN_BYTES } from '../log/json/push_body.ts';
 import { JsonReader, KEYS_END, knownKeys } from '../log/json/reader.ts';
-import { valueSpans } from '../log/json/spans.ts';
+import { objectReader } from '../log/json/spans.ts';
 import { nameFault, requiredNameFault, TRANSACTION_ID_BYTES_MAX, transactionIdFault } from '../log/names.ts';
 import { parseUuid } from '../log/uuid.ts';
 import { statusOf, storable } from './hot/ack_body.ts';
 import { readOperations } from './kv_body.ts';
+import type { Turn } from './operations_body.ts';
 import { readTimerOperations } from './timers_body.ts';
 
 export interface TransactionBody {
@@ -23,7 +24,8 @@ export interface TransactionBody {
   requiredLeases: string[];
 }
 
-const BODY_KEYS = knownKeys('operations', 'kv', 'timers', 'requiredLeases');
+const BODY_MEMBERS = ['operations', 'kv', 'timers', 'requiredLeases'] as const;
+const BODY_KEYS = knownKeys(...BODY_MEMBERS);
 const FIELDS = [
   ...['type', 'items', 'queue', 'partition', 'payload', 'data', 'transactionId', 'traceId', 'partitionId'],
   ...['status', 'consumerGroup', 'leaseId', 'error'],
@@ -66,28 +68,44 @@ class Members {
   }
 }
 
-/** Throws BodyFault, and EngineError for a KV operation. `turn` lets the event loop run. */
-export async function readTransactionBody(body: Buffer, turn: () => Promise<void>): Promise<TransactionBody> {
+/** Throws BodyFault, and EngineError for a KV or timer operation. */
+export async function readTransactionBody(body: Buffer, turn: Turn): Promise<TransactionBody> {
   if (body.length === 0) throw new BodyFault('', 'the body is empty, a JSON object is expected');
-  const [operations, kv, timers, leases] = valueSpans(body, BODY_KEYS);
-  const requiredLeases = optionalArray(leases, 'requiredLeases');
-  requiredLeases.forEach((lease, i) => {
+  const reader = objectReader(body);
+  const read: TransactionBody = { operations: [], kv: [], timers: [], requiredLeases: [] };
+  let stated = false;
+  for (let key = reader.firstKey(BODY_KEYS); key !== KEYS_END; key = reader.nextKey(BODY_KEYS)) {
+    const member = key < 0 ? null : BODY_MEMBERS[key]!;
+    const start = reader.at;
+    if (member === null) reader.skip();
+    else if (member === 'operations') {
+      read.operations = await readAll(arrayAt(reader, member), turn);
+      stated = true;
+    } else if (reader.kind() === 'null') {
+      reader.skip();
+      read[member] = [];
+    } else if (member === 'kv') read.kv = await readOperations(reader, member, turn);
+    else if (member === 'timers') read.timers = await readTimerOperations(reader, member, turn);
+    else read.requiredLeases = leases(body.subarray(start, reader.skip()));
+  }
+  reader.end();
+  if (!stated) throw new BodyFault('operations', 'operations is missing');
+  return read;
+}
+
+function leases(span: Buffer): string[] {
+  const value: unknown = JSON.parse(span.toString('utf8'));
+  if (!Array.isArray(value)) throw new BodyFault('requiredLeases', 'requiredLeases must be an array');
+  value.forEach((lease, i) => {
     if (typeof lease === 'string') return;
     throw new BodyFault(`requiredLeases[${i}]`, `requiredLeases[${i}] must be a string`);
   });
-  if (operations == null) throw new BodyFault('operations', 'operations is missing');
-  return {
-    operations: await readAll(operations, turn),
-    kv: kv == null || isNull(kv) ? [] : readOperations(kv, 'kv'),
-    timers: timers == null || isNull(timers) ? [] : await readTimerOperations(timers, 'timers', turn),
-    requiredLeases: requiredLeases as string[],
-  };
+  return value as string[];
 }
 
-async function readAll(span: Buffer, turn: () => Promise<void>): Promise<TransactionOperation[]> {
-  const reader = open(span, 'operations');
+async function readAll(reader: JsonReader, turn: Turn): Promise<TransactionOperation[]> {
   const operations: TransactionOperation[] = [];
-  let turnAt = TURN_BYTES;
+  let turnAt = reader.at + TURN_BYTES;
   let index = 0;
   for (let more = reader.firstElement(); more; more = reader.nextElement()) {
     const members = readMembers(reader, `operations[${index++}]`);
@@ -97,26 +115,29 @@ async function readAll(span: Buffer, turn: () => Promise<void>): Promise<Transac
     else if (word !== 'push') throw members.fault('type', 'must be "push" or "ack"');
     else if (members.span('items') === null || isNull(members.span('items')!))
       operations.push(readPush(members));
-    else for (const item of readItems(members)) operations.push(readPush(item));
-    if (reader.at >= turnAt) {
-      turnAt = reader.at + TURN_BYTES;
-      await turn();
-    }
+    else await readItems(members, operations, turn);
+    if (reader.at < turnAt) continue;
+    turnAt = reader.at + TURN_BYTES;
+    await turn();
   }
   return operations;
 }
 
-function* readItems(members: Members): Generator<Members> {
+async function readItems(members: Members, operations: TransactionOperation[], turn: Turn): Promise<void> {
   const path = `${members.path}.items`;
-  const reader = open(members.span('items')!, path);
+  const reader = arrayAt(new JsonReader(members.span('items')!), path);
+  let turnAt = TURN_BYTES;
   let index = 0;
   for (let more = reader.firstElement(); more; more = reader.nextElement()) {
-    yield readMembers(reader, `${path}[${index++}]`);
+    operations.push(readPush(readMembers(reader, `${path}[${index++}]`)));
+    if (reader.at < turnAt) continue;
+    turnAt = reader.at + TURN_BYTES;
+    await turn();
   }
 }
 
-function open(span: Buffer, path: string): JsonReader {
-  const reader = new JsonReader(span);
+/** The reader, if it stands at an array. */
+function arrayAt(reader: JsonReader, path: string): JsonReader {
   if (reader.kind() === 'array') return reader;
   throw new BodyFault(path, `${path} must be an array, not ${reader.kind()}`);
 }
@@ -178,13 +199,6 @@ function ackIdFault(value: unknown, field: string): string | null {
   if (!id.isWellFormed()) return `${field} must be well-formed Unicode (it holds a lone surrogate)`;
   if (Buffer.byteLength(id) <= TRANSACTION_ID_BYTES_MAX) return null;
   return `${field} must have at most ${TRANSACTION_ID_BYTES_MAX} bytes of UTF-8`;
-}
-
-function optionalArray(span: Buffer | null | undefined, name: string): unknown[] {
-  const value: unknown = span == null ? null : JSON.parse(span.toString('utf8'));
-  if (value === null) return [];
-  if (Array.isArray(value)) return value;
-  throw new BodyFault(name, `${name} must be an array`);
 }
 
 function isNull(span: Buffer): boolean {

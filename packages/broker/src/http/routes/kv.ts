@@ -14,14 +14,17 @@ import { decodeSegment, splitTarget } from '../target.ts';
 
 /** Of `/api/v1/kv/`: an empty one and three names. Counted, not measured: a letter of them may come escaped. */
 const SEGMENTS_BEFORE = 4;
+/** Of a body about one key, or none: twice the largest value that any setting allows. */
+const ONE_BODY_BYTES_MAX = 2 * 1024 * 1024;
 
 export function kvRoutes(app: App, broker: KvFace): void {
   const raw = { rawBody: true } as const;
+  const small = { rawBody: true, bodyBytesMax: ONE_BODY_BYTES_MAX } as const;
 
   app.post('/api/v1/kv', { config: raw }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
-        const operations = readKvBody(bytes);
+        const operations = await readKvBody(bytes, turn);
         const { tenant } = request.identity;
         const outcome = await broker.kv({ tenant, origin: 'client', operations });
         if (!outcome.ok) {
@@ -41,7 +44,7 @@ export function kvRoutes(app: App, broker: KvFace): void {
       return single(broker, request, reply, { op: 'get', ns, key });
     }),
   );
-  app.put(one, { config: raw }, (request, reply) =>
+  app.put(one, { config: small }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         const { ns, key } = keyOf(request);
@@ -49,7 +52,7 @@ export function kvRoutes(app: App, broker: KvFace): void {
       }),
     ),
   );
-  app.delete(one, { config: raw }, (request, reply) =>
+  app.delete(one, { config: small }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         const { ns, key } = keyOf(request);
@@ -64,7 +67,7 @@ export function kvRoutes(app: App, broker: KvFace): void {
       return JSON.stringify({ namespaces: await broker.kvNamespaces(request.identity.tenant) });
     }),
   );
-  app.post('/api/v1/resources/kv/list', { config: raw }, (request, reply) =>
+  app.post('/api/v1/resources/kv/list', { config: small }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         refuseQuery(request);
@@ -81,6 +84,10 @@ async function answer(reply: FastifyReply, work: () => Promise<string>): Promise
   } catch (error) {
     throw kvFaults.of(error);
   }
+}
+
+function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }
 
 async function single(
