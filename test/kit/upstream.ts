@@ -61,6 +61,7 @@ export class Upstream {
         port: String(this.port),
         shared_buffers: '32MB',
         wal_level: 'logical',
+        synchronous_commit: 'on',
         max_wal_senders: '20',
         max_replication_slots: '20',
         autovacuum_naptime: '60s',

@@ -105,6 +105,8 @@ export class Lease {
       // It may have been done, and then the version that we know would make us lose what we hold.
       found = await state.read(key);
       if (found === null || holderOf(found)?.incarnation !== incarnation) throw error;
+      // Still ours, and not renewed.
+      if (found.version === expect) throw error;
     }
     if (found !== null && holderOf(found)?.incarnation === incarnation) {
       this.#version = found.version;

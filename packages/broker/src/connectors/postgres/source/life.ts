@@ -34,6 +34,7 @@ export interface LifeOptions {
 }
 
 const SILENCE_MS = 120_000;
+const SLACK_MS = 5_000;
 /** A bundle under way is waited for within these, when the source is stopped. */
 const GRACE_MS = { least: 1_000, most: 60_000 };
 
@@ -64,16 +65,18 @@ export class Life {
     status.show({ slot: document.source.slot, publication: document.source.publication });
     const keeper = new SqlKeeper(() => dialler.sql(this.#applicationName, 'source', signal));
     try {
+      // First of all: while the store is away, nobody is bothered.
+      const found = await this.#state.read(this.#key);
       const session = await keeper.session();
       this.connected = true;
       if (document.deleting !== null) {
         const pause = pauseUntil(this.#context.clock, signal);
-        await tearDown(document, session, this.#state, this.#key, pause);
+        await tearDown(document, session, { state: this.#state, key: this.#key, found, pause });
         return 'torn_down';
       }
       await checkServer(session);
-      const found = await readTables(session, document.source.tables, this.#types);
-      const tables = await settlePublication(session, document.source, found);
+      const wanted = await readTables(session, document.source.tables, this.#types);
+      const tables = await settlePublication(session, document.source, wanted);
       await this.#stream(keeper, tables, signal);
       return 'stopped';
     } catch (error) {
@@ -108,7 +111,8 @@ export class Life {
           leaseTtlMs: this.#context.leaseTtlMs,
         };
         const { pointer, version } = await settleSlot(beginning);
-        await checkSystem(replication, system, pointer);
+        // Asked again: the log has grown since, and the pointer perhaps with it.
+        await checkSystem(replication, await replication.identify(), pointer);
         const senderTimeoutMs = await senderTimeout(replication);
         signal.removeEventListener('abort', abort);
         const committer = new Committer(
@@ -176,7 +180,7 @@ export class Life {
       session,
       senderTimeoutMs,
       silenceMs: () =>
-        heartbeat.allowed ? Math.max(senderTimeoutMs * 2 || SILENCE_MS, heartbeatMs * 2) : null,
+        heartbeat.allowed ? Math.max(senderTimeoutMs * 2 || SILENCE_MS, heartbeatMs * 2 + SLACK_MS) : null,
       clock,
       committed: (bundle) => this.#committed(bundle, committer.pointer, pipeline),
       graceMs: Math.min(GRACE_MS.most, Math.max(GRACE_MS.least, shutdownGraceMs)),

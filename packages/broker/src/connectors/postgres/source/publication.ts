@@ -171,7 +171,13 @@ async function publishedColumns(
     if (listed.has(table.oid) || table.columns.some((column) => !names.has(column.name))) {
       throw fault(settings, `publishes only some columns of ${name}: publish the whole table`);
     }
-    return { ...table, columns: table.columns.filter((column) => names.has(column.name)) };
+    if (names.size > table.columns.length) {
+      throw fault(
+        settings,
+        `publishes generated columns of ${name}, which nobody can write into a copy: set publish_generated_columns to none`,
+      );
+    }
+    return table;
   });
 }
 

@@ -10,6 +10,7 @@ import type { SqlSession } from '../session/types.ts';
 import type { Pointer } from './pointer.ts';
 
 const VERSION_MIN = 170_000;
+const NO_SUCH_FILE = '58P01';
 
 /** What the server must be. Throws ConnectorFault. */
 export async function checkServer(session: SqlSession): Promise<void> {
@@ -77,8 +78,18 @@ export async function checkSystem(
 ): Promise<void> {
   let branch: bigint | null = null;
   if (facts.systemId === pointer.systemId && facts.timeline !== pointer.timeline) {
-    const [history] = await connection.command(`TIMELINE_HISTORY ${facts.timeline}`);
-    branch = branchPoint(history?.[1] ?? '', pointer.timeline);
+    branch = branchPoint(await historyOf(connection, facts.timeline), pointer.timeline);
   }
   judgeSystem(facts, pointer, branch);
+}
+
+/** Of the first timeline, and where somebody has cleared the directory of the log, there is none. */
+async function historyOf(connection: ReplicationConnection, timeline: number): Promise<string> {
+  try {
+    const [history] = await connection.command(`TIMELINE_HISTORY ${timeline}`);
+    return history?.[1] ?? '';
+  } catch (error) {
+    if (error instanceof ConnectorFault && error.sqlState === NO_SUCH_FILE) return '';
+    throw error;
+  }
 }

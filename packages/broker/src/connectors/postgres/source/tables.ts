@@ -86,6 +86,14 @@ export async function readTables(
       key: keyOf(name, identity, keys.get(oid) ?? { primary: null, replica: null }),
       source,
     };
+    const unsent = table.key.find((column) => !table.columns.some((one) => one.name === column));
+    if (unsent !== undefined) {
+      throw fault(
+        'replica_identity',
+        name,
+        `has the generated column "${unsent}" in its key, which is not published`,
+      );
+    }
     checkPartitionBy(table, columns.get(oid) ?? []);
     return table;
   });

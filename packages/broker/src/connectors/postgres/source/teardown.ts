@@ -5,32 +5,48 @@
 import type { SourceDocument } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import type { SqlSession } from '../session/types.ts';
+import { parsePointer } from './pointer.ts';
 import { dropSlot, readSlot } from './slot.ts';
 import { identifier } from './snapshot/select.ts';
-import type { SourceState } from './state.ts';
+import type { Entry, SourceState } from './state.ts';
 import type { Pause } from './time.ts';
+
+export interface TeardownOptions {
+  readonly state: SourceState;
+  readonly key: string;
+  /** The pointer, as it is stored. */
+  readonly found: Entry | null;
+  readonly pause: Pause;
+}
 
 /** Throws ConnectorFault. */
 export async function tearDown(
   { source }: SourceDocument,
   session: SqlSession,
-  state: SourceState,
-  key: string,
-  pause: Pause,
+  { state, key, found, pause }: TeardownOptions,
 ): Promise<void> {
-  const row = await readSlot(session, source.slot);
-  // What was never ours stays.
-  if (row?.here && row.type === 'logical') {
-    const holder = await dropSlot(session, source.slot, pause);
-    if (holder !== null) {
-      throw new ConnectorFault(
-        'io',
-        `slot ${source.slot} is in use by process ${holder}: end it, or delete the connector with dropSlot=false`,
-      );
-    }
+  for (const slot of new Set([source.slot, ...formerSlot(found)])) {
+    const row = await readSlot(session, slot);
+    // What was never ours stays.
+    if (row === null || !row.here || row.type !== 'logical') continue;
+    const holder = await dropSlot(session, slot, pause);
+    if (holder === null) continue;
+    throw new ConnectorFault(
+      'io',
+      `slot ${slot} is in use by process ${holder}: end it, or delete the connector with dropSlot=false`,
+    );
   }
   if (source.managePublication) {
     await session.query(`DROP PUBLICATION IF EXISTS ${identifier(source.publication)}`);
   }
   await state.remove(key, null);
+}
+
+/** The document may have been given another name since. */
+function formerSlot(found: Entry | null): string[] {
+  try {
+    return found === null ? [] : [parsePointer(found.value).slot];
+  } catch {
+    return [];
+  }
 }

@@ -124,7 +124,8 @@ export class SourceUnit implements Unit {
         throw error;
       const sinceMs = life.streamingSinceMs;
       if (sinceMs !== null && clock.now() - sinceMs >= HEALTHY_MS) this.#attempts = 0;
-      this.#unreached = life.connected ? 0 : this.#unreached + 1;
+      if (life.connected) this.#unreached = 0;
+      else if (error.code !== 'queen') this.#unreached++;
       const waitMs = this.#waitMs(error);
       status.fail(error, waitMs);
       if (error.code === 'fenced') return { kind: 'again', afterMs: FENCED_MS };
@@ -151,7 +152,7 @@ export class SourceUnit implements Unit {
     if (retry === 'later') return LATER_MS;
     const { first, most, spread } = BACK_OFF_MS;
     const ms = Math.min(most, first * 2 ** this.#attempts++);
-    return Math.round(ms * (1 + spread * (2 * Math.random() - 1)));
+    return Math.max(first, Math.round(ms * (1 + spread * (2 * Math.random() - 1))));
   }
 }
 
