@@ -154,6 +154,21 @@ for (const [what, answers, expected, over] of CASES) {
   });
 }
 
+test('a server that quotes the password is not quoted', async (t) => {
+  const quote = message('E', 'SFATAL\0C28P01\0M"geheim" is no password\0\0');
+  const port = await rogue(t, [authentication(3), quote]);
+  for (const open of [
+    () => dialler(port, {}, 'geheim').sql('x', 'sink'),
+    () => dialler(port, {}, 'geheim').replication('x'),
+  ]) {
+    await assert.rejects(open(), (error: ConnectorFault) => {
+      assert.deepEqual([error.code, error.retry, error.sqlState], ['postgres', 'later', '28P01']);
+      assert.equal(error.message, '"…" is no password (SQLSTATE 28P01)');
+      return true;
+    });
+  }
+});
+
 test('a dial ends at once when it is asked to', async (t) => {
   const port = await rogue(t, []);
   const asked = new AbortController();

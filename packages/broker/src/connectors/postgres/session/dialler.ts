@@ -129,6 +129,15 @@ export class PgDialler implements Dialler {
     return password;
   };
 
+  /** A server or a pooler may quote what it was given. */
+  #withoutPassword(fault: ConnectorFault): ConnectorFault {
+    if (fault.code === 'unseal') return fault;
+    const password = this.#deps.password();
+    if (password === null || password === '' || !fault.message.includes(password)) return fault;
+    const { code, retry, sqlState } = fault;
+    return new ConnectorFault(code, fault.message.replaceAll(password, '…'), { retry, sqlState });
+  }
+
   /** Tries the addresses of the host in turn. Throws ConnectorFault: what the last one said. */
   async #dial<T>(
     signal: AbortSignal | undefined,
@@ -151,7 +160,7 @@ export class PgDialler implements Dialler {
       try {
         return await bounded(shareMs, host, signal, (attempt) => open(target, attempt));
       } catch (error) {
-        last = connectFault(error, `${host}:${port}`);
+        last = this.#withoutPassword(connectFault(error, `${host}:${port}`));
         // A server that answered has spoken for all of them; so has somebody who wants no answer any more.
         if (last.sqlState !== null || last.retry !== 'backoff') throw last;
       }
