@@ -1,5 +1,5 @@
 import { globSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { SHARED_SERVER, startTestServer } from './kit/server.ts';
@@ -18,6 +18,8 @@ const ROOT = join(import.meta.dirname, '..');
 const FILES = ['packages/*/test/**/*.test.ts', 'test/**/*.test.ts'];
 /** Tests start brokers and servers of their own; on two cores more at a time only makes them late. */
 const CONCURRENCY = 2;
+/** Files that a run names for their time, so that it does not grow unseen. */
+const SLOWEST = 25;
 /** A test that takes longer is cancelled and counted as failed, and its file is ended. */
 const TEST_LIMIT_MS = { short: 5 * 60_000, soak: 3 * 60 * 60_000 };
 
@@ -49,9 +51,13 @@ function runFiles(files: string[], timeout: number): Promise<{ passed: number; f
       execArgv: ['--test-force-exit'],
     });
     let ended = false;
-    events.on('test:summary', ({ file, counts, success }) => {
+    const times: { file: string; seconds: number }[] = [];
+    events.on('test:summary', ({ file, counts, success, duration_ms }) => {
       // One more of these comes for each file; the one of the run names none.
-      if (file !== undefined) return;
+      if (file !== undefined) {
+        times.push({ file: relative(ROOT, file), seconds: Math.round(duration_ms / 1000) });
+        return;
+      }
       ended = true;
       total.passed = counts.passed;
       total.failed = counts.tests - counts.passed - counts.skipped - counts.todo;
@@ -60,7 +66,12 @@ function runFiles(files: string[], timeout: number): Promise<{ passed: number; f
     const report = events.compose(spec);
     report.pipe(process.stdout, { end: false });
     report.on('error', reject);
-    report.on('end', () => (ended ? resolve(total) : reject(new Error('the run has no summary'))));
+    report.on('end', () => {
+      times.sort((one, other) => other.seconds - one.seconds);
+      for (const { file, seconds } of times.slice(0, SLOWEST)) console.log(`${seconds} s in ${file}`);
+      if (ended) resolve(total);
+      else reject(new Error('the run has no summary'));
+    });
   });
 }
 
