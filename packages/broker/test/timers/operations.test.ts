@@ -98,6 +98,11 @@ test('malformed operations are refused by name, with nothing done', async (t) =>
     );
   }
   assert.deepEqual(await rig.pending(), []);
+  // A sub that the row cannot hold is the token's fault, and no reason to keep its bearer from taking back.
+  const by = (operations: TimerOperation[]) =>
+    rig.broker.timers.apply({ tenant: DEFAULT_TENANT, producerSub: 'a\u0000b', operations });
+  await assert.rejects(by([schedule('a')]), { code: 'timers_bad_request', reason: 'timers_bad_producer' });
+  assert.equal((await by([cancel('a')]))[0]!.status, 'absent');
   // The limits themselves pass.
   await rig.apply([schedule('ä'.repeat(256), HOUR, { transactionId: 'x'.repeat(65_535), partition: '' })]);
   await rig.apply(Array.from({ length: 256 }, (_, i) => schedule(`k${i}`, HOUR)));

@@ -69,8 +69,13 @@ export function checkText(text: string, bytesMax: number, reason: string, field:
   }
 }
 
+/** A frame could carry a NUL, but the row in which the timer waits cannot. */
 export function checkProducer(producerSub: string | null): void {
-  if (producerSub === null || Buffer.byteLength(producerSub) <= PRODUCER_BYTES_MAX) return;
+  if (producerSub === null) return;
+  if (producerSub.includes('\u0000')) {
+    throw timersFault('timers_bad_producer', "the token's sub must not contain NUL");
+  }
+  if (Buffer.byteLength(producerSub) <= PRODUCER_BYTES_MAX) return;
   throw timersFault('timers_bad_producer', `the token's sub has more than ${PRODUCER_BYTES_MAX} bytes`);
 }
 

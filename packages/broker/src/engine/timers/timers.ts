@@ -206,8 +206,9 @@ export class Timers implements TimersFace {
 
   /** Throws the EngineError `timers_bad_request` or `payload_too_large`. */
   #call(request: TimersRequest, path: string): Call {
-    const { tenant, producerSub, operations } = request;
+    const { tenant, operations } = request;
     checkOperations(operations, this.#deps.settings, path);
+    const producerSub = operations.some(schedules) ? request.producerSub : null;
     checkProducer(producerSub);
     const steps = operations.map((operation) => this.#step(tenant, operation));
     return { tenant, producerSub, operations, steps, path, plan: null };
