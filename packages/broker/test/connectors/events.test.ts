@@ -11,6 +11,8 @@ import {
   TableEncoder,
 } from '../../src/connectors/postgres/source/events.ts';
 import { rowOf } from '../../src/connectors/postgres/source/rows.ts';
+import { truncatePayload } from '../../src/connectors/postgres/source/truncate.ts';
+import { EncodingFault } from '../../src/connectors/postgres/source/values.ts';
 
 const UNCHANGED = Symbol('unchanged');
 
@@ -166,6 +168,40 @@ test('keys of several columns stand in the order of the key, a value of the old 
 test('a relation without the key, or without a column that names partitions', () => {
   assert.throws(() => encoder(['id'], null, 'other int4'), RelationChanged);
   assert.throws(() => encoder(['id'], ['owner'], 'id int4'), /"owner"/);
+});
+
+test('a truncate', () => {
+  const event = { table: 'shop.Baskets', cascade: true, restartIdentity: false };
+  assert.equal(
+    truncatePayload(PLACE, 6, event).toString(),
+    `{"op":"t","table":"shop.Baskets","key":null,"after":null,"before":null,${TAIL}6,"cascade":true,"restartIdentity":false}`,
+  );
+});
+
+test('an event that cannot be written leaves nothing in the next one', () => {
+  const bad = row('7', 'x', '1', null);
+  bad.bytes[1] = 0xff;
+  assert.throws(() => baskets.insert(PLACE, 0, bad), EncodingFault);
+  const [event] = baskets.insert(PLACE, 0, row('7', 'y', '1', null));
+  assert.equal(JSON.parse(event!.payload.toString()).after.owner, 'y');
+});
+
+test('events stand on their own, whatever their lengths', () => {
+  const table = encoder(['k'], null, 'k text', 'v text');
+  const lengths = fc.oneof(fc.nat(2_000), fc.constantFrom(16_000, 65_000, 70_000, 200_000));
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(fc.constantFrom('a', '"', '\u0001', 'é'), lengths), { maxLength: 40 }),
+      (list) => {
+        const values = list.map(([character, length]) => character.repeat(length));
+        const events = values.map((value, i) => table.insert(PLACE, i, row(String(i), value))[0]!);
+        events.forEach(({ payload }, i) => {
+          assert.equal(JSON.parse(payload.toString()).after.v, values[i]);
+        });
+      },
+    ),
+    { numRuns: 60 },
+  );
 });
 
 test('times to the microsecond', () => {

@@ -15,28 +15,42 @@ for (const [escaped, letter] of ['""', '\\\\', '\bb', '\ff', '\nn', '\rr', '\tt'
   SHORT_ESCAPES[escaped!.charCodeAt(0)] = letter!.charCodeAt(0);
 }
 
+/** Longer text is looked through before it is escaped, so that it needs little more room than its own length. */
+const ESCAPED_BLINDLY_MAX = 1_024;
+
 export class JsonWriter {
+  readonly #capacity: number;
   #bytes: Buffer;
+  /** Before it lies what was cut off. */
+  #from = 0;
   #at = 0;
 
   /** `capacity`: bytes to begin with. */
   constructor(capacity: number) {
-    this.#bytes = Buffer.allocUnsafe(Math.max(64, capacity));
+    this.#capacity = Math.max(64, capacity);
+    this.#bytes = Buffer.allocUnsafe(this.#capacity);
   }
 
-  /** Bytes written so far. */
+  /** Bytes written so far, since the last cut. */
   get length(): number {
-    return this.#at;
+    return this.#at - this.#from;
   }
 
   /** Forgets what was written behind the first `length` bytes. */
   rewind(length: number): void {
-    this.#at = length;
+    this.#at = this.#from + length;
   }
 
   /** What was written. The writer must not be used after. */
   bytes(): Buffer {
-    return this.#bytes.subarray(0, this.#at);
+    return this.#bytes.subarray(this.#from, this.#at);
+  }
+
+  /** What was written since the last cut; the writer begins anew behind it, in the same memory while there is some. */
+  cut(): Buffer {
+    const piece = this.bytes();
+    this.#from = this.#at;
+    return piece;
   }
 
   /** Short text, known to be ASCII, as it is. */
@@ -91,7 +105,18 @@ export class JsonWriter {
    * A string with its quotes, from its UTF-8. Escaped are the quote, the backslash and what is below U+0020, nothing else.
    */
   utf8(bytes: Uint8Array, from: number, to: number): void {
-    this.#reserve((to - from) * ESCAPE_BYTES_MAX + 2);
+    const length = to - from;
+    if (length > ESCAPED_BLINDLY_MAX) {
+      const escapes = countEscapes(bytes, from, to);
+      this.#reserve(length + escapes * (ESCAPE_BYTES_MAX - 1) + 2);
+      if (escapes === 0) {
+        this.#bytes[this.#at] = QUOTE;
+        this.#bytes.set(bytes.subarray(from, to), this.#at + 1);
+        this.#at += length + 2;
+        this.#bytes[this.#at - 1] = QUOTE;
+        return;
+      }
+    } else this.#reserve(length * ESCAPE_BYTES_MAX + 2);
     const out = this.#bytes;
     let at = this.#at;
     out[at++] = QUOTE;
@@ -139,10 +164,23 @@ export class JsonWriter {
   }
 
   #reserve(more: number): void {
-    const need = this.#at + more;
-    if (need <= this.#bytes.length) return;
-    const grown = Buffer.allocUnsafe(Math.max(need, 2 * this.#bytes.length));
-    this.#bytes.copy(grown, 0, 0, this.#at);
+    if (this.#at + more <= this.#bytes.length) return;
+    const kept = this.#at - this.#from;
+    // Behind a cut the old memory belongs to the pieces: begun is a new one, as large as the first one was.
+    const room = this.#from === 0 ? 2 * this.#bytes.length : this.#capacity;
+    const grown = Buffer.allocUnsafe(Math.max(kept + more, room));
+    this.#bytes.copy(grown, 0, this.#from, this.#at);
     this.#bytes = grown;
+    this.#from = 0;
+    this.#at = kept;
   }
+}
+
+function countEscapes(bytes: Uint8Array, from: number, to: number): number {
+  let count = 0;
+  for (let i = from; i < to; i++) {
+    const byte = bytes[i]!;
+    if (byte < 0x20 || byte === QUOTE || byte === BACKSLASH) count++;
+  }
+  return count;
 }

@@ -7,7 +7,7 @@
  */
 import { JsonWriter } from '../../../log/json/writer.ts';
 import { formatLsn } from '../replication/lsn.ts';
-import type { Relation, Tuple } from '../replication/pgoutput.ts';
+import { CELL, type Relation, type Tuple } from '../replication/pgoutput.ts';
 import { partitionName, SINGLE_PARTITION } from './partition_name.ts';
 import { cellText, filled, isUnchanged, sameCell } from './rows.ts';
 import { type ColumnType, type ValueForm, valueForm, writeValue } from './values.ts';
@@ -47,18 +47,17 @@ export interface MissingColumns {
 
 /** Ends every event of a transaction; only the index of the change differs. */
 export class EventPlace {
-  readonly #tail: string;
+  readonly #tail: Buffer;
 
   /** `xid`: null for rows that were read rather than changed. `micros`: since 1970. */
   constructor(lsn: bigint, xid: number | null, micros: bigint) {
     const change = xid === null ? '' : `,"xid":${xid}`;
-    this.#tail = `,"lsn":"${formatLsn(lsn)}"${change},"ts":"${isoMicros(micros)}","seq":`;
+    this.#tail = Buffer.from(`,"lsn":"${formatLsn(lsn)}"${change},"ts":"${isoMicros(micros)}","seq":`);
   }
 
   write(writer: JsonWriter, seq: number): void {
-    writer.ascii(this.#tail);
+    writer.raw(this.#tail, 0, this.#tail.length);
     writer.integer(seq);
-    writer.ascii('}');
   }
 }
 
@@ -73,6 +72,15 @@ export function isoMicros(micros: bigint): string {
 
 type Operation = 'c' | 'u' | 'd' | 'r';
 
+const OPERATIONS: readonly Operation[] = ['c', 'u', 'd', 'r'];
+/** All events are written one after the other into one piece of memory, and a new one when it is full. */
+const WRITER_BYTES = 64 * 1024;
+const shared = new JsonWriter(WRITER_BYTES);
+
+const AFTER = Buffer.from('},"after":');
+const BEFORE = Buffer.from(',"before":');
+const NOTHING: readonly number[] = [];
+
 export class TableEncoder {
   readonly relation: Relation;
   readonly table: string;
@@ -80,12 +88,12 @@ export class TableEncoder {
   readonly key: readonly number[];
   readonly #partition: readonly number[] | null;
   readonly #forms: readonly ValueForm[];
-  /** `"name":` a column, and the name alone. */
-  readonly #members: readonly string[];
+  /** `"name":` of each column. */
+  readonly #members: readonly Buffer[];
   readonly #names: readonly string[];
-  readonly #tableJson: string;
+  /** `{"op":"c","table":"public.t","key":{` */
+  readonly #heads: Readonly<Record<Operation, Buffer>>;
   readonly #all: readonly number[];
-  #typical = 256;
 
   /** Throws RelationChanged. */
   constructor(relation: Relation, shape: TableShape) {
@@ -103,18 +111,21 @@ export class TableEncoder {
       return type === undefined ? 'string' : valueForm(type);
     });
     this.#names = relation.columns.map(({ name }) => JSON.stringify(name));
-    this.#members = this.#names.map((name) => `${name}:`);
-    this.#tableJson = JSON.stringify(this.table);
+    this.#members = this.#names.map((name) => Buffer.from(`${name}:`));
+    const table = JSON.stringify(this.table);
+    this.#heads = Object.fromEntries(
+      OPERATIONS.map((op) => [op, Buffer.from(`{"op":"${op}","table":${table},"key":{`)]),
+    ) as Record<Operation, Buffer>;
     this.#all = relation.columns.map((_, i) => i);
   }
 
   insert(place: EventPlace, seq: number, after: Tuple): RowEvent[] {
-    return [this.#event('c', place, seq, '', after, { after, before: null })];
+    return [this.#event('c', place, seq, '', after, after, null, false)];
   }
 
   /** A row that a snapshot read. */
   row(place: EventPlace, seq: number, row: Tuple): RowEvent {
-    return this.#event('r', place, seq, '', row, { after: row, before: null });
+    return this.#event('r', place, seq, '', row, row, null, false);
   }
 
   /**
@@ -123,17 +134,11 @@ export class TableEncoder {
    */
   fill(place: EventPlace, seq: number, row: Tuple, columns: readonly number[]): RowEvent {
     const unchanged = this.#all.filter((column) => !this.key.includes(column) && !columns.includes(column));
-    const after = this.#all.filter((column) => !unchanged.includes(column));
-    return this.#event('u', place, seq, '', row, {
-      after: row,
-      before: null,
-      afterColumns: after,
-      unchanged,
-    });
+    return this.#event('u', place, seq, '', row, row, null, false, unchanged);
   }
 
   delete(place: EventPlace, seq: number, identity: 'K' | 'O', before: Tuple): RowEvent[] {
-    return [this.#event('d', place, seq, '', before, { after: null, before, whole: identity === 'O' })];
+    return [this.#event('d', place, seq, '', before, null, before, identity === 'O')];
   }
 
   /** What is to be read before {@link update} can be asked; null: nothing. */
@@ -155,27 +160,27 @@ export class TableEncoder {
     read: Tuple | null = null,
   ): RowEvent[] {
     if (before === null || identity === null) {
-      return [this.#event('u', place, seq, '', after, { after, before: null })];
+      return [this.#event('u', place, seq, '', after, after, null, false)];
     }
     const whole = identity === 'O';
     // What names the row is in the old key, if not in the new row.
     const known = filled(after, before, whole ? this.#all : this.key);
     const row = read === null ? known : filled(known, read, this.#all);
-    const keyKept = this.#sameKey(before, row);
-    if (whole || !keyKept) {
-      if (this.#samePartition(before, row)) {
-        return [this.#event('u', place, seq, '', row, { after: row, before, whole })];
-      }
-      return [
-        this.#event('d', place, seq, '', before, { after: null, before, whole }),
-        this.#event('c', place, seq, '.1', row, { after: row, before: null }),
-      ];
+    if (!whole && this.#sameKey(before, row)) {
+      return [this.#event('u', place, seq, '', row, row, null, false)];
     }
-    return [this.#event('u', place, seq, '', row, { after: row, before: null })];
+    if (this.#samePartition(before, row)) {
+      return [this.#event('u', place, seq, '', row, row, before, whole)];
+    }
+    return [
+      this.#event('d', place, seq, '', before, null, before, whole),
+      this.#event('c', place, seq, '.1', row, row, null, false),
+    ];
   }
 
   partitionOf(row: Tuple): string {
     if (this.#partition === null) return SINGLE_PARTITION;
+    if (this.#partition.length === 1) return partitionName([cellText(row, this.#partition[0]!)]);
     return partitionName(this.#partition.map((column) => cellText(row, column)));
   }
 
@@ -187,70 +192,74 @@ export class TableEncoder {
     return this.#partition === null || this.#partition.every((column) => sameCell(one, other, column));
   }
 
-  /** `row`: carries the key and the partition's columns. */
+  /**
+   * @param row carries the key and the partition's columns
+   * @param whole `before` is the whole old row, not only its key
+   * @param unchanged columns that are not in `after`
+   */
   #event(
     op: Operation,
     place: EventPlace,
     seq: number,
     suffix: string,
     row: Tuple,
-    content: {
-      after: Tuple | null;
-      before: Tuple | null;
-      /** `before` is the whole old row, not only its key. */
-      whole?: boolean;
-      afterColumns?: readonly number[];
-      unchanged?: readonly number[];
-    },
+    after: Tuple | null,
+    before: Tuple | null,
+    whole: boolean,
+    unchanged: readonly number[] = after === null ? NOTHING : this.#unchangedOf(after),
   ): RowEvent {
-    const { after, before } = content;
-    const writer = new JsonWriter(this.#typical);
-    writer.ascii('{"op":"');
-    writer.ascii(op);
-    writer.ascii('","table":');
-    writer.text(this.#tableJson);
-    writer.ascii(',"key":');
-    this.#object(writer, row, this.key);
-    writer.ascii(',"after":');
-    const unchanged = content.unchanged ?? this.#unchangedOf(after);
+    const writer = shared;
+    // What an event left behind that could not be finished.
+    writer.rewind(0);
+    const head = this.#heads[op];
+    writer.raw(head, 0, head.length);
+    this.#columns(writer, row, this.key);
+    writer.raw(AFTER, 0, AFTER.length);
     if (after === null) writer.ascii('null');
-    else this.#object(writer, after, content.afterColumns ?? this.#sent(after, unchanged));
-    writer.ascii(',"before":');
+    else this.#object(writer, after, unchanged.length === 0 ? this.#all : this.#without(unchanged));
+    writer.raw(BEFORE, 0, BEFORE.length);
     if (before === null) writer.ascii('null');
-    else this.#object(writer, before, content.whole === true ? this.#all : this.key);
-    if (unchanged.length > 0) {
-      writer.ascii(',"unchanged":[');
-      unchanged.forEach((column, i) => {
-        if (i > 0) writer.ascii(',');
-        writer.text(this.#names[column]!);
-      });
-      writer.ascii(']');
-    }
+    else this.#object(writer, before, whole ? this.#all : this.key);
+    if (unchanged.length > 0) this.#list(writer, unchanged);
     place.write(writer, seq);
-    const payload = writer.bytes();
-    // The next one of this table will be about as long.
-    this.#typical = Math.min(65_536, payload.length + 64);
-    return { partition: this.partitionOf(row), suffix, payload };
+    writer.ascii('}');
+    return { partition: this.partitionOf(row), suffix, payload: writer.cut() };
   }
 
-  #unchangedOf(row: Tuple | null): readonly number[] {
-    return row === null ? [] : this.#all.filter((column) => isUnchanged(row, column));
+  #unchangedOf({ kinds }: Tuple): readonly number[] {
+    for (let i = 0; i < kinds.length; i++) {
+      if (kinds[i] === CELL.unchanged) return this.#all.filter((column) => kinds[column] === CELL.unchanged);
+    }
+    return NOTHING;
   }
 
-  #sent(row: Tuple, unchanged: readonly number[]): readonly number[] {
-    return unchanged.length === 0 ? this.#all : this.#all.filter((column) => !isUnchanged(row, column));
+  #without(unchanged: readonly number[]): readonly number[] {
+    return this.#all.filter((column) => !unchanged.includes(column));
+  }
+
+  #list(writer: JsonWriter, columns: readonly number[]): void {
+    writer.ascii(',"unchanged":[');
+    columns.forEach((column, i) => {
+      if (i > 0) writer.ascii(',');
+      writer.text(this.#names[column]!);
+    });
+    writer.ascii(']');
   }
 
   #object(writer: JsonWriter, row: Tuple, columns: readonly number[]): void {
     writer.ascii('{');
+    this.#columns(writer, row, columns);
+    writer.ascii('}');
+  }
+
+  #columns(writer: JsonWriter, row: Tuple, columns: readonly number[]): void {
     for (let i = 0; i < columns.length; i++) {
       const column = columns[i]!;
       if (i > 0) writer.ascii(',');
-      writer.text(this.#members[column]!);
-      const value = row.starts[column]!;
-      if (row.kinds[column] === 0) writer.ascii('null');
-      else writeValue(writer, this.#forms[column]!, row.bytes, value, row.ends[column]!);
+      const member = this.#members[column]!;
+      writer.raw(member, 0, member.length);
+      if (row.kinds[column] !== CELL.text) writer.ascii('null');
+      else writeValue(writer, this.#forms[column]!, row.bytes, row.starts[column]!, row.ends[column]!);
     }
-    writer.ascii('}');
   }
 }

@@ -77,11 +77,34 @@ export function filled(row: Tuple, from: Tuple, columns: readonly number[]): Tup
   const kinds = row.kinds.slice();
   const starts = row.starts.slice();
   const ends = row.ends.slice();
-  const shift = row.bytes.length;
+  // The received bytes around the row are not copied with it.
+  const [begin, end] = extent(row);
+  const pieces = [row.bytes.subarray(begin, end)];
+  let at = end - begin;
+  for (let i = 0; i < kinds.length; i++) {
+    if (kinds[i] !== CELL.text) continue;
+    starts[i]! -= begin;
+    ends[i]! -= begin;
+  }
   for (const column of wanted) {
     kinds[column] = from.kinds[column]!;
-    starts[column] = from.starts[column]! + shift;
-    ends[column] = from.ends[column]! + shift;
+    const piece = from.bytes.subarray(from.starts[column], from.ends[column]);
+    pieces.push(piece);
+    starts[column] = at;
+    at += piece.length;
+    ends[column] = at;
   }
-  return { bytes: Buffer.concat([row.bytes, from.bytes]), kinds, starts, ends };
+  return { bytes: Buffer.concat(pieces, at), kinds, starts, ends };
+}
+
+/** Where the first text begins and the last one ends. */
+function extent({ kinds, starts, ends }: Tuple): [begin: number, end: number] {
+  let begin = -1;
+  let end = 0;
+  for (let i = 0; i < kinds.length; i++) {
+    if (kinds[i] !== CELL.text) continue;
+    if (begin < 0 || starts[i]! < begin) begin = starts[i]!;
+    if (ends[i]! > end) end = ends[i]!;
+  }
+  return [Math.max(0, begin), end];
 }

@@ -16,7 +16,6 @@ export function truncatePayload(place: EventPlace, seq: number, event: TruncateE
   writer.ascii(',"key":null,"after":null,"before":null');
   place.write(writer, seq);
   // Its two members come last, behind those that all events have.
-  writer.rewind(writer.length - 1);
   writer.ascii(`,"cascade":${event.cascade},"restartIdentity":${event.restartIdentity}}`);
   return writer.bytes();
 }

@@ -61,7 +61,8 @@ const VECTORS: ReadonlySet<number> = new Set([22, 30]);
 export function valueForm(type: ColumnType): ValueForm {
   const { element } = type;
   if (element === null || VECTORS.has(type.oid)) return FORMS.get(type.oid) ?? 'string';
-  if (element.oid >= FIRST_NORMAL_OID && element.kind === 'b') return 'string';
+  // Of types that somebody else defined, only enums and composites are known to print what an array's grammar expects.
+  if (element.oid >= FIRST_NORMAL_OID && element.kind !== 'e' && element.kind !== 'c') return 'string';
   return { element: FORMS.get(element.oid) ?? 'string', delimiter: type.delimiter.charCodeAt(0) };
 }
 
@@ -125,12 +126,15 @@ function isJsonNumber(bytes: Uint8Array, from: number, to: number): boolean {
   return at === to;
 }
 
+/** Objects and arrays around a value in an event: the event, its row, and the dimensions of an array. */
+const AROUND_MAX = 8;
+
 /** Its inner formatting stays. Not JSON by our grammar (nested too deep, say): a string. */
 function writeJson(writer: JsonWriter, bytes: Buffer, from: number, to: number): void {
   const text = bytes.subarray(from, to);
   try {
     const start = skipSpace(text, 0);
-    const end = skipValue(text, start, 0);
+    const end = skipValue(text, start, AROUND_MAX);
     if (skipSpace(text, end) === text.length) {
       writer.raw(text, start, end);
       return;

@@ -31,8 +31,11 @@ export interface ChunkReaderDeps {
   readonly bytesMax: number;
 }
 
-/** Rows that one answer brings at most. The first one is small: nobody knows yet how long the rows are. */
-const FETCH_ROWS_MAX = 500;
+/**
+ * Rows that one answer brings at most: so many may all be longer than those before them. The first answer is small, since
+ * nobody knows yet how long the rows are.
+ */
+const FETCH_ROWS_MAX = 400;
 const FETCH_ROWS_FIRST = 50;
 const CURSOR = identifier('queen_chunk');
 const SEEN =
@@ -145,9 +148,11 @@ export class ChunkReader {
       return verdict;
     }
     if (schemas != null) {
-      await session.query("SELECT pg_catalog.set_config('search_path', $1, true)", [
-        `pg_catalog, ${schemas}`,
-      ]);
+      // Before what the role has, by which the types themselves may have been named.
+      await session.query(
+        "SELECT pg_catalog.set_config('search_path', $1::text || ', ' || pg_catalog.current_setting('search_path'), true)",
+        [`pg_catalog, ${schemas}`],
+      );
     }
     await session.query(`DECLARE ${CURSOR} NO SCROLL CURSOR FOR ${chunkQuery(table, after, limit)}`);
     const rows: Tuple[] = [];
@@ -176,7 +181,7 @@ export class ChunkReader {
       if (rows.length >= limit || bytes >= bytesMax) return false;
       // As many as fit if they are all as long as the longest so far, but not at once.
       const fitting = Math.max(1, Math.floor((bytesMax - bytes) / longest));
-      wanted = Math.min(FETCH_ROWS_MAX, 4 * wanted, fitting);
+      wanted = Math.min(FETCH_ROWS_MAX, 2 * wanted, fitting);
     }
   }
 

@@ -23,11 +23,13 @@ export class Touches {
     this.#window = window;
   }
 
-  /** A relation without the key is none of ours: its events cannot be written either. */
   note(name: string, table: CatalogTable, relation: Relation, xid: number, change: RowChange): void {
     const at = this.#find(name, table, relation);
-    if (at === null) return;
     const window = this.#window;
+    if (at === null) {
+      window.vague(xid);
+      return;
+    }
     switch (change.kind) {
       case 'insert':
         window.wrote(name, xid, keyText(change.after, at.key), NO_NAMES);
@@ -45,10 +47,15 @@ export class Touches {
     if (known?.relation === relation) return known;
     const key = table.key.map((wanted) => relation.columns.findIndex((column) => column.name === wanted));
     const others = relation.columns.map((_, i) => i).filter((i) => !key.includes(i));
-    const found = key.includes(-1) ? null : { relation, key, others };
+    const found = carries(relation, key) ? { relation, key, others } : null;
     this.#positions.set(name, found);
     return found;
   }
+}
+
+/** Whether old rows come with these columns. The identity may have been changed since the catalog was read, or since the stream. */
+function carries({ identity, columns }: Relation, key: readonly number[]): boolean {
+  return key.every((at) => at >= 0 && (identity === 'f' || identity === 'n' || columns[at]!.key));
 }
 
 function noteUpdate(

@@ -61,7 +61,7 @@ export class ChunkWindow {
   #spoiled = false;
   /** The newest snapshot of the upstream that is known of. */
   #seen: Visibility | null = null;
-  /** Transactions whose keys were too many. */
+  /** Transactions whose keys were too many, or are not known. */
   readonly #wide = new Set<number>();
   #widest: number | null = null;
 
@@ -95,6 +95,13 @@ export class ChunkWindow {
     if (touches !== undefined) touches.truncated = { at: ++this.#at, xid };
   }
 
+  /** Some rows were changed, and nobody can tell which. */
+  vague(xid: number): void {
+    if (this.#openedAt !== null) this.#spoiled = true;
+    this.#wide.add(xid);
+    this.#boundWide();
+  }
+
   /** The first marker came by. */
   open(): void {
     this.#openedAt = ++this.#at;
@@ -109,7 +116,7 @@ export class ChunkWindow {
     this.#seen = visibility;
   }
 
-  /** Whether more keys were touched between the markers than can be remembered. */
+  /** Whether more keys were touched between the markers than can be remembered, or some that are not known. */
   get spoiled(): boolean {
     return this.#spoiled;
   }
@@ -205,6 +212,10 @@ export class ChunkWindow {
       touches.keys.clear();
     }
     this.#keys = 0;
+    this.#boundWide();
+  }
+
+  #boundWide(): void {
     if (this.#wide.size <= TRANSACTIONS_MAX) return;
     for (const xid of this.#wide) {
       if (this.#widest === null || ((xid - this.#widest) | 0) > 0) this.#widest = xid;
