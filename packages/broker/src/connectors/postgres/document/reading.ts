@@ -6,6 +6,9 @@
  * bottom is never sent back.
  */
 
+const ORDINARY = /^[A-Za-z_$][\w$]{0,63}$/;
+const SHOWN_MAX = 64;
+
 /** What is wrong with a document: a sentence that begins with the path of the field. */
 export class DocumentFault extends Error {
   readonly field: string;
@@ -75,7 +78,7 @@ export function readObject<F extends Fields>(
   faults: Faults,
 ): Members<F> {
   const read: Record<string, unknown> = {};
-  const at = (name: string) => (path === '' ? name : `${path}.${name}`);
+  const at = (name: string) => pathTo(path, name);
   if (!isObject(value)) {
     faults.add(path, `must be an object, not ${kindOf(value)}`);
     return read as Members<F>;
@@ -93,6 +96,12 @@ export function readObject<F extends Fields>(
     if (field.required && !Object.hasOwn(value, name)) faults.add(at(name), 'is missing');
   }
   return read as Members<F>;
+}
+
+/** A name that is no ordinary one is quoted, and cut when nobody would read it. */
+function pathTo(path: string, name: string): string {
+  if (!ORDINARY.test(name)) return `${path}[${JSON.stringify(name.slice(0, SHOWN_MAX))}]`;
+  return path === '' ? name : `${path}.${name}`;
 }
 
 export function isObject(value: unknown): value is Record<string, unknown> {
