@@ -12,6 +12,14 @@ export class SlotBusy extends Error {
   }
 }
 
+/** The source is to go through its start again. */
+export class StartAgain extends Error {
+  constructor(why: string) {
+    super(why);
+    this.name = 'StartAgain';
+  }
+}
+
 const LOST = /can no longer get changes|can no longer access|has been invalidated|was invalidated/;
 
 /** Programming errors stay what they are. */
@@ -19,7 +27,7 @@ export function streamFault(error: unknown, { slot, publication }: SourceSetting
   if (error instanceof ProtocolViolation) {
     return new ConnectorFault('io', `protocol violation: ${error.message}`, { cause: error });
   }
-  if (isProgrammingError(error)) return error;
+  if (error instanceof StartAgain || isProgrammingError(error)) return error;
   const fault = sessionFault(error);
   const { sqlState, message, cause } = fault;
   if (sqlState === '55006') return new SlotBusy();

@@ -12,8 +12,8 @@ import type { Unit, UnitContext } from '../unit.ts';
 import { Lease, LeaseKeeper } from './lease.ts';
 import { Life } from './life.ts';
 import { leaseKey, SourceState } from './state.ts';
+import { StartAgain } from './stream_fault.ts';
 import { type Pause, pauseUntil } from './time.ts';
-import { StartAgain } from './watch.ts';
 
 type Ending =
   /** The lease was lost, or given back: compete for it again after so long. */

@@ -6,15 +6,8 @@ import type { UnitStatus } from '../unit.ts';
 import type { CatalogTable } from './catalog.ts';
 import { publishedTables } from './publication.ts';
 import { assertValid, readSlot } from './slot.ts';
+import { StartAgain } from './stream_fault.ts';
 import { every } from './time.ts';
-
-/** The source is to go through its start again. */
-export class StartAgain extends Error {
-  constructor(why: string) {
-    super(why);
-    this.name = 'StartAgain';
-  }
-}
 
 export interface WatchOptions {
   readonly session: () => Promise<SqlSession>;
