@@ -9,20 +9,20 @@ import { Client } from './client.ts';
 
 type Json = Record<string, unknown>;
 
-const TTL_MS = 12_000;
+const TTL_MS = 6_000;
 
 /** Polls, since processes have no other common clock. */
 async function eventually<T>(what: string, look: () => Promise<T | null>): Promise<T> {
-  const deadline = performance.now() + 40_000;
+  const deadline = performance.now() + 90_000;
   for (;;) {
     const found = await look();
     if (found !== null) return found;
-    if (performance.now() > deadline) throw new Error(`not within 40 s: ${what}`);
+    if (performance.now() > deadline) throw new Error(`not within 90 s: ${what}`);
     await sleep(100);
   }
 }
 
-test('the owner of a source stops: another broker takes it over long before the lease would end', async (t) => {
+test('the owner of a source stops: it gives the lease back, and another broker goes on', async (t) => {
   const upstream = await Upstream.start({ major: 17 }, t);
   const source = await upstream.database(t);
   await source.sql('CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, $$a$$)');
@@ -79,12 +79,9 @@ test('the owner of a source stops: another broker takes it over long before the 
 
   const ended = await brokers[owner].stop();
   assert.equal(ended.code, 0, ended.logs);
+  // It does not wait for the lease to end: there is none of the old owner any more.
+  assert.notEqual((await look(other)).state.lease?.node, owner);
   await source.sql('INSERT INTO t VALUES (2, $$b$$)');
-  const begun = performance.now();
-  await eventually('the other streams', async () =>
-    (await look(other)).status.phase === 'streaming' ? true : null,
-  );
-  assert.ok(performance.now() - begun < TTL_MS / 2 + 1_500, 'it did not wait for the lease to end');
   await pop(other, 2);
   assert.deepEqual(ids, [1, 2]);
 

@@ -29,11 +29,11 @@ const SINK = {
 
 /** Polls, since two processes have no other common clock. */
 async function eventually<T>(what: string, look: () => Promise<T | null>): Promise<T> {
-  const deadline = performance.now() + 20_000;
+  const deadline = performance.now() + 60_000;
   for (;;) {
     const found = await look();
     if (found !== null) return found;
-    if (performance.now() > deadline) throw new Error(`not within 20 s: ${what}`);
+    if (performance.now() > deadline) throw new Error(`not within 60 s: ${what}`);
     await sleep(50);
   }
 }

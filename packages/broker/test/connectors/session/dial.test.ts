@@ -1,6 +1,7 @@
 /** Sessions with a real server: TLS, authentication, settings, statements in flight, and their ends. */
 import assert from 'node:assert/strict';
 import { chownSync, statSync, writeFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { Upstream, type UpstreamDatabase } from '../../../../../test/kit/upstream.ts';
@@ -300,6 +301,39 @@ suite('sessions', () => {
       session.onClose(() => closed++);
     }
     assert.equal(closed, 3, 'who comes too late is told at once');
+  });
+
+  test('a pooler that takes no options: the settings are made by statements, and a source says why not', async (t) => {
+    const pooled = await upstream.database(t);
+    await pooled.sql(`ALTER DATABASE ${pooled.name} SET extra_float_digits = 0`);
+    let refusals = 0;
+    const pooler = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', (startup: Buffer) => {
+        if (startup.includes('options')) {
+          refusals++;
+          const fields = Buffer.from('SFATAL\0C08P01\0Munsupported startup parameter: options\0\0');
+          const head = Buffer.from('E....');
+          head.writeInt32BE(fields.length + 4, 1);
+          socket.end(Buffer.concat([head, fields]));
+          return;
+        }
+        const server = connect(upstream.port, upstream.host, () => {
+          server.write(startup);
+          server.pipe(socket).pipe(server);
+        });
+        server.on('error', () => socket.destroy());
+      });
+    });
+    await new Promise<void>((resolve) => pooler.listen(0, '127.0.0.1', resolve));
+    t.after(() => pooler.close());
+    const { port } = pooler.address() as { port: number };
+    const through = dialler({ port, database: pooled.name, sslMode: 'disable' });
+    const session = await through.sql('x', 'sink');
+    assert.equal((await session.query('SELECT 0.1::float8 + 0.2')).rows[0]![0], '0.30000000000000004');
+    assert.equal(refusals, 1);
+    await session.close();
+    await assert.rejects(through.replication('x'), { code: 'postgres', sqlState: '08P01', retry: 'later' });
   });
 
   test('application names are cut between characters', async () => {

@@ -1,9 +1,8 @@
 /** Servers that do not keep to the protocol, or not to the truth: each ends as a fault, none hangs, none ends the process. */
 import assert from 'node:assert/strict';
-import { connect, createServer, type Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { atEnd, type Cleanup } from '../../../../../test/kit/cleanup.ts';
-import { Upstream } from '../../../../../test/kit/upstream.ts';
 import type { ConnectionSettings } from '../../../src/connectors/postgres/document/types.ts';
 import { ConnectorFault } from '../../../src/connectors/postgres/fault.ts';
 import { PgDialler } from '../../../src/connectors/postgres/session/dialler.ts';
@@ -208,35 +207,3 @@ const SETTINGS: ConnectionSettings = {
   sslRootCert: null,
   connectTimeoutMs: 2_000,
 };
-
-test('a pooler that takes no options: the settings are made by statements', async (t) => {
-  const upstream = await Upstream.start({ major: 18 }, t);
-  const database = await upstream.database(t);
-  let refusals = 0;
-  const pooler = createServer((socket) => {
-    socket.on('error', () => {});
-    socket.once('data', (startup: Buffer) => {
-      if (startup.includes('options')) {
-        refusals++;
-        const fields = 'SFATAL\0C08P01\0Munsupported startup parameter: options\0\0';
-        socket.end(message('E', fields));
-        return;
-      }
-      const server = connect(upstream.port, upstream.host, () => {
-        server.write(startup);
-        server.pipe(socket).pipe(server);
-      });
-      server.on('error', () => socket.destroy());
-    });
-  });
-  await new Promise<void>((resolve) => pooler.listen(0, '127.0.0.1', resolve));
-  atEnd(t, () => void pooler.close());
-  const { port } = pooler.address() as { port: number };
-  await database.sql(`ALTER DATABASE ${database.name} SET extra_float_digits = 0`);
-  const through = dialler(port, { database: database.name, user: upstream.user, connectTimeoutMs: 5_000 });
-  const session = await through.sql('x', 'sink');
-  assert.equal((await session.query('SELECT 0.1::float8 + 0.2')).rows[0]![0], '0.30000000000000004');
-  assert.equal(refusals, 1);
-  await session.close();
-  await assert.rejects(through.replication('x'), { code: 'postgres', sqlState: '08P01' });
-});
