@@ -38,7 +38,7 @@ const WANTED: Readonly<Record<string, string>> = {
 const WHOLE = new Set(['bigint', 'numeric']);
 
 /** Others that make it at the same moment: then it is there. */
-const RACES = new Set(['23505', '42P06', '42P07']);
+const RACES = new Set(['23505', '42P06', '42P07', '42710']);
 
 export function progressTableSql({ schema, table }: SinkSettings['progressTable']): string {
   return (
