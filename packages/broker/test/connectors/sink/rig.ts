@@ -5,12 +5,23 @@ import { openBroker } from '../../../../../test/kit/engine.ts';
 import { freshDatabase } from '../../../../../test/kit/postgres.ts';
 import { Upstream, type UpstreamDatabase } from '../../../../../test/kit/upstream.ts';
 import { parseWritten } from '../../../src/connectors/postgres/document/parse.ts';
-import type { SinkDocument } from '../../../src/connectors/postgres/document/types.ts';
+import type {
+  ConnectorDocument,
+  SinkDocument,
+  SourceDocument,
+} from '../../../src/connectors/postgres/document/types.ts';
 import { ConnectorFault } from '../../../src/connectors/postgres/fault.ts';
 import { PgDialler } from '../../../src/connectors/postgres/session/dialler.ts';
 import type { Dialler, SqlSession } from '../../../src/connectors/postgres/session/types.ts';
 import { SinkUnit } from '../../../src/connectors/postgres/sink/unit.ts';
-import type { Phase, UnitCounter, UnitStatus } from '../../../src/connectors/postgres/unit.ts';
+import { SourceUnit } from '../../../src/connectors/postgres/source/unit.ts';
+import type {
+  Phase,
+  Unit,
+  UnitContext,
+  UnitCounter,
+  UnitStatus,
+} from '../../../src/connectors/postgres/unit.ts';
 import type { Broker } from '../../../src/engine/broker.ts';
 import { systemClock } from '../../../src/engine/clock.ts';
 import { type BrokerFace, DEFAULT_TENANT } from '../../../src/engine/types.ts';
@@ -41,7 +52,7 @@ export class SinkRig {
   readonly broker: Broker;
   readonly target: UpstreamDatabase;
   readonly #t: Cleanup;
-  readonly #sinks: RunningSink[] = [];
+  readonly #units: RunningUnit[] = [];
 
   private constructor(broker: Broker, target: UpstreamDatabase, t: Cleanup) {
     this.broker = broker;
@@ -73,18 +84,41 @@ export class SinkRig {
     return document as SinkDocument;
   }
 
+  /** A source of the same database, until the test ends or it is stopped. */
+  startSource(source: Record<string, unknown>, name = 'origin'): RunningUnit {
+    const { host, port, user } = this.target.server;
+    const connection = { host, port, database: this.target.name, user, sslMode: 'disable' };
+    const { document } = parseWritten({ kind: 'source', connection, source }, name);
+    const dialler = new PgDialler({
+      connection: document.connection,
+      password: () => '',
+      allowPrivate: true,
+    });
+    return this.#run(
+      new RunningUnit(document, this.broker, dialler, 10_000, (context) => {
+        return new SourceUnit(context as UnitContext<SourceDocument>);
+      }),
+    );
+  }
+
   /** Runs it until the test ends or it is stopped. */
-  start(sink: Record<string, unknown>, options: StartOptions = {}): RunningSink {
+  start(sink: Record<string, unknown>, options: StartOptions = {}): RunningUnit {
     const document = this.document(sink, options);
     const { connection } = document;
     const dialler = new PgDialler({ connection, password: () => '', allowPrivate: true });
-    const running = new RunningSink(
-      document,
-      { ...this.broker, ...options.broker } as BrokerFace,
-      options.watch === undefined ? dialler : watched(dialler, options.watch),
-      options.shutdownGraceMs ?? 10_000,
+    return this.#run(
+      new RunningUnit(
+        document,
+        { ...this.broker, ...options.broker } as BrokerFace,
+        options.watch === undefined ? dialler : watched(dialler, options.watch),
+        options.shutdownGraceMs ?? 10_000,
+        (context) => new SinkUnit(context as UnitContext<SinkDocument>),
+      ),
     );
-    this.#sinks.push(running);
+  }
+
+  #run(running: RunningUnit): RunningUnit {
+    this.#units.push(running);
     atEnd(this.#t, () => running.stop());
     return running;
   }
@@ -111,10 +145,19 @@ export class SinkRig {
       const depth = await this.broker.queueDepth(DEFAULT_TENANT, queue, group);
       return depth?.partitions.every(({ pending, processing }) => pending + processing === 0) === true;
     };
-    await until(`${queue} is drained`, drained).catch((error: unknown) => {
-      const faults = this.#sinks.flatMap(({ fault, status }) => [fault, ...status.errors.slice(-2)]);
-      throw new AggregateError([error, ...faults.filter((fault) => fault !== null)], String(error));
+    await until(`${queue} is drained`, drained).catch(async (error: unknown) => {
+      throw new Error(`${error}: ${await this.trouble()}`);
     });
+  }
+
+  /** What the units of this test say of themselves. */
+  async trouble(): Promise<string> {
+    const units = this.#units.map(({ fault, status }) => {
+      const errors = status.errors.slice(-2).map(({ code, message }) => `${code}: ${message}`);
+      return `${status.phase} ${JSON.stringify(status.counters)} ${fault ?? ''} ${errors.join('; ')}`;
+    });
+    const letters = (await this.letters()).map(({ error }) => error);
+    return [...units, ...letters.slice(0, 3)].join(' | ').slice(0, 2000);
   }
 
   /** Newest last. */
@@ -166,15 +209,21 @@ export class StatusBook implements UnitStatus {
   owner(): void {}
 }
 
-export class RunningSink {
+export class RunningUnit {
   readonly status = new StatusBook();
   /** What it ended with; null while it runs, or when it ended in order. */
   fault: unknown = null;
   readonly #stop = new AbortController();
   readonly #ended: Promise<void>;
 
-  constructor(document: SinkDocument, broker: BrokerFace, dialler: Dialler, shutdownGraceMs: number) {
-    const unit = new SinkUnit({
+  constructor(
+    document: ConnectorDocument,
+    broker: BrokerFace,
+    dialler: Dialler,
+    shutdownGraceMs: number,
+    create: (context: UnitContext<ConnectorDocument>) => Unit,
+  ) {
+    const unit = create({
       tenant: DEFAULT_TENANT,
       document,
       broker,
