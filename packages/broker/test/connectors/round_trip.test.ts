@@ -24,7 +24,7 @@ const ROWS = [
     'ab', 'ü😀', '\\x00ff', '0044-03-15 BC', '24:00', '12:34:56.789+05:30', 'infinity', '-infinity', '1 mon -2 days 03:04:05.678',
     'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '10.0.0.1/8', '10.0.0.0/8', '08:00:2b:01:02:03', '101', '10101', '{"a" :1,"a": 1.0,  "e":"\\u00e9"}',
     '{"z":1,"a":[1e400, null]}', '<a>b</a>', '(1.5,-2)', 'so so', '(Turin,10100)', 0.5, '{1,NULL,3}', '{"a,b","NULL",NULL,""}',
-    ARRAY['{"a":1}','null']::jsonb[], '{1.50,NaN}', '{"\\\\x00","\\\\x"}', ARRAY[('a',1),(NULL,2)]::src.place[], '{{1,2},{3,4}}', '[1,5)', '{[1,3),[5,8)}', 'a fat cat',
+    ARRAY['{"a":1}','[null]']::jsonb[], '{1.50,NaN}', '{"\\\\x00","\\\\x"}', ARRAY[('a',1),(NULL,2)]::src.place[], '{{1,2},{3,4}}', '[1,5)', '{[1,3),[5,8)}', 'a fat cat',
     'big', DEFAULT, NULL)`,
   `(3, '', false, -32768, -2147483648, -9223372036854775808, '-0', '-0', 0.1000, -0.0000000001, '', '', '', '4713-01-01 BC', '00:00', '00:00-08',
     '0001-01-01', '9999-12-31 23:59:59.999999+00', '-178000000 years', '00000000-0000-0000-0000-000000000000', '::1', '::/0', '00:00:00:00:00:00',
@@ -32,16 +32,20 @@ const ROWS = [
     NULL, DEFAULT, DEFAULT)`,
 ];
 
-const DIFFERENCE = `SELECT count(*)::int AS n FROM (
-  (SELECT s::text AS row FROM src.t s EXCEPT ALL SELECT c::text FROM dst.t c) UNION ALL
-  (SELECT c::text FROM dst.t c EXCEPT ALL SELECT s::text FROM src.t s)) d`;
+const DIFFERENCE = `SELECT original, copied FROM
+  (SELECT id, original::text FROM src.t original) a FULL JOIN (SELECT id, copied::text FROM dst.t copied) b
+    ON a.id = b.id AND original = copied
+  WHERE original IS NULL OR copied IS NULL`;
 
 async function alike(rig: SinkRig): Promise<void> {
   const deadline = performance.now() + 30_000;
   for (;;) {
-    const [row] = await rig.sql(DIFFERENCE);
-    if (row!.n === 0) return;
-    if (performance.now() > deadline) assert.fail(`${row!.n} rows differ: ${await rig.trouble()}`);
+    const rows = await rig.sql(DIFFERENCE);
+    if (rows.length === 0) return;
+    if (performance.now() > deadline) {
+      const texts = rows.map(({ original, copied }) => `${original ?? copied}`.slice(0, 1000));
+      assert.fail(`${rows.length} rows differ: ${await rig.trouble()}\n${texts.join('\n')}`);
+    }
     await sleep(20);
   }
 }
