@@ -143,6 +143,19 @@ test('rule 2: a registered group holds what it would get of a partition that it 
   assert.deepEqual(await left('scoped'), [0, 1, 2]);
   await setCursor(db, scoped, 'wide', 2);
   assert.deepEqual(await left('scoped'), []);
+
+  // Somebody waited for one partition and never came again: nobody sees that, so it holds nothing.
+  await db.query(
+    statement(
+      'test_wait_for',
+      `INSERT INTO queen.consumer_groups_metadata (consumer_group, queue_id, partition_name, subscription_mode)
+       SELECT 'gone', q.id, 'pinned', 'all' FROM queen.queues q WHERE q.name = 'q'`,
+    ),
+  );
+  const pinned = await consumed('pinned');
+  await setCursor(db, pinned, 'slow', 2);
+  await setCursor(db, pinned, 'wide', 2);
+  assert.deepEqual(await left('pinned'), []);
 });
 
 test('rule 2: a registration that starts later holds nothing older', async (t) => {

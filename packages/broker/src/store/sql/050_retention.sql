@@ -104,9 +104,10 @@ BEGIN
   END LOOP;
 END $$;
 
--- The highest offset that every group of a partition has passed; NULL when no group has met it. A group that is registered for
--- the partition and has not met it yet (it was mostly created after the registration) stands where it would start on it:
--- a slow group must not lose what faster ones have done with before it came to it.
+-- The highest offset that every group of a partition has passed; NULL when no group has met it. A registered group that has
+-- not met it yet (it was mostly created after the registration) stands where it would start on it: a slow group must not
+-- lose what faster ones have done with before it came to it. What holds here is what is listed and counted as lag, so a
+-- record of a single partition, which a pop may have left that never came again, does not.
 CREATE OR REPLACE FUNCTION queen.retention_passed(p_part queen.log_partitions, p_queue queen.queues) RETURNS bigint
 LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
 DECLARE
@@ -119,7 +120,7 @@ BEGIN
                                           p_part.last_created_at)))
     INTO v_done
     FROM (SELECT m.consumer_group FROM queen.consumer_groups_metadata m
-           WHERE m.queue_id = p_queue.id AND m.partition_name IN ('', p_part.name)
+           WHERE m.queue_id = p_queue.id AND m.partition_name = ''
            UNION
           SELECT m.consumer_group FROM queen.consumer_groups_metadata m
            WHERE m.queue_id IS NULL AND m.tenant_id = p_queue.tenant_id
