@@ -185,6 +185,22 @@ suite('a source goes on', () => {
     assert.deepEqual(unit.status.faults, []);
   });
 
+  test('on another node when its own cannot reach the upstream', async (t) => {
+    const { rig, upstream, document } = await open(t);
+    const nowhere = { ...document, connection: rig.connection({ port: 1 }) };
+    const one = rig.start(nowhere, { node: 'one' });
+    await until('it has the lease', async () => (await rig.lease('s'))?.node === 'one');
+    const two = await rig.stream(document, { node: 'two' });
+    assert.deepEqual(
+      one.status.faults.slice(0, 3).map(({ code }) => code),
+      ['io', 'io', 'io'],
+    );
+    await upstream.sql("INSERT INTO t VALUES (1, 'x')");
+    await rig.arrived(1);
+    await until('it stands by', () => one.status.phase === 'standby');
+    await two.stop();
+  });
+
   test('with bounded memory: bundles that wait hold up the reading, and all come in the end', async (t) => {
     const { rig, upstream } = await open(t);
     const document = rig.document('s', {
