@@ -159,8 +159,11 @@ export class ConnectorManager {
       }
       this.#documentsError = null;
     } catch (error) {
-      this.#documentsError = cleaned(error instanceof Error ? error.message : String(error));
-      this.#deps.log.warn({ err: error }, 'the connector documents were not read: what runs goes on');
+      const why = cleaned(error instanceof Error ? error.message : String(error));
+      if (this.#documentsError !== why) {
+        this.#deps.log.warn({ err: error }, 'the connector documents were not read: what runs goes on');
+      }
+      this.#documentsError = why;
     }
     if (this.#phase === 'starting') this.#phase = 'running';
   }
