@@ -36,7 +36,8 @@ export class TypeBook {
     const elements = rows.map((row) => Number(row[4])).filter((oid) => oid !== 0);
     // An element may be a domain over an array, and so on; each step goes one level down.
     if (elements.length > 0) await this.learn(session, elements);
-    for (const oid of asked) this.#known.set(oid, null);
+    // Not those that were elements as well: they are known by now, and arrays of them may come first.
+    for (const oid of this.unknown(asked)) this.#known.set(oid, null);
     for (const [name, oid, kind, delimiter, element] of rows) {
       this.#known.set(Number(name), {
         oid: Number(oid),

@@ -3,9 +3,9 @@
 import { lsnDigits } from '../../replication/lsn.ts';
 import type { Relation } from '../../replication/pgoutput.ts';
 import type { CatalogTable } from '../catalog.ts';
-import { EventPlace, TableEncoder } from '../events.ts';
-import type { ColumnType } from '../values.ts';
-import { type Chunk, keyTexts } from './reader.ts';
+import { EventPlace, type RowEvent, TableEncoder } from '../events.ts';
+import { type ColumnType, EncodingFault } from '../values.ts';
+import { type Chunk, keyTexts, notUtf8 } from './reader.ts';
 import type { SnapshotBase, SnapshotState } from './state.ts';
 
 export interface ChunkRow {
@@ -45,17 +45,18 @@ function* survivors({ chunk, fates, lsn, from, end, base }: ChunkContent): Gener
   const encoder = encoderOf(table);
   const place = new EventPlace(lsn, null, chunk.micros);
   const id = `s:${lsnDigits(lsn)}:`;
-  const written = (i: number) => fates === null || fates[i] === null || fates[i]!.size > 0;
+  const survives = (i: number) => fates === null || fates[i] === null || fates[i]!.size > 0;
   let last = rows.length - 1;
-  while (last >= 0 && !written(last)) last--;
+  while (last >= 0 && !survives(last)) last--;
   for (let seq = 0; seq <= last; seq++) {
-    if (!written(seq)) continue;
+    if (!survives(seq)) continue;
     const row = rows[seq]!;
     const missing = fates?.[seq] ?? null;
-    const { payload, partition } =
+    const { payload, partition } = written(table, () =>
       missing === null
         ? encoder.row(place, seq, row)
-        : encoder.fill(place, seq, row, columnsOf(table, missing));
+        : encoder.fill(place, seq, row, columnsOf(table, missing)),
+    );
     const behind = { ...from, after: keyTexts(row, encoder.key), rows: from.rows + seq + 1, base: base() };
     yield {
       table,
@@ -64,6 +65,14 @@ function* survivors({ chunk, fates, lsn, from, end, base }: ChunkContent): Gener
       idSuffix: `${id}${missing === null ? '' : 'f'}${seq}`,
       stateAfter: seq === last ? end : behind,
     };
+  }
+}
+
+function written({ schema, name }: CatalogTable, write: () => RowEvent): RowEvent {
+  try {
+    return write();
+  } catch (error) {
+    throw error instanceof EncodingFault ? notUtf8(`${schema}.${name}`, error) : error;
   }
 }
 

@@ -111,9 +111,11 @@ export class ChunkReader {
     } catch (error) {
       // Without a transaction this is a warning; a session that cannot even do that is thrown away.
       await session.query('ROLLBACK').catch(() => this.#drop(session));
+      const name = `${table.schema}.${table.name}`;
+      if (error instanceof ConnectorFault && error.sqlState === BAD_ENCODING) throw notUtf8(name, error);
       throw withoutRight(
         error,
-        `the snapshot cannot read ${table.schema}.${table.name}: the role needs SELECT on it, and no row-level policy may hide rows from it`,
+        `the snapshot cannot read ${name}: the role needs SELECT on it, and no row-level policy may hide rows from it`,
       );
     }
   }
@@ -216,6 +218,15 @@ function visibilityOf(text: string): Visibility {
 }
 
 const INSUFFICIENT_PRIVILEGE = '42501';
+const BAD_ENCODING = '22021';
+
+export function notUtf8(table: string, cause: unknown): ConnectorFault {
+  return new ConnectorFault(
+    'encoding',
+    `table ${table} holds a value that is not UTF-8 (a database in SQL_ASCII stores bytes of any encoding): repair the row, or take the table out of source.tables`,
+    { cause },
+  );
+}
 
 function withoutRight(error: unknown, sentence: string): unknown {
   if (!(error instanceof ConnectorFault) || error.sqlState !== INSUFFICIENT_PRIVILEGE) return error;
