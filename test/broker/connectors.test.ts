@@ -195,6 +195,10 @@ suite('the API of connectors', () => {
     }
     for (const name of ['a', '0', 'a-_b', 'x'.repeat(48)]) await put(name, SINK);
     await refused('PUT', '/c', huge, 413, 'body_too_large');
+    const padded = (bytes: number) => JSON.stringify(SINK).padEnd(bytes, ' ');
+    await put('padded', JSON.parse(padded(10)));
+    assert.equal((await ask('PUT', '/padded', padded(262_144))).status, 200);
+    await refused('PUT', '/padded', padded(262_145), 413, 'body_too_large');
     for (const body of ['', '{', 'null', '[]', '"x"', '5', '{"a":1}x']) {
       await refused('PUT', '/c', body, 400, 'bad_body');
     }

@@ -44,7 +44,7 @@ test('two brokers and one that runs none: status, metrics, and no password anywh
     startBroker({ database, env: { ...ENV, ...env }, alone: 'the test starts its brokers itself' }, t);
   const brokers = [
     await start(),
-    await start({ QUEEN_SERVER_ID: 'other' }),
+    await start({ QUEEN_SERVER_ID: 'other', QUEEN_PG_ALLOW_PRIVATE_NETWORKS: 'false' }),
     await start({ QUEEN_PG_CONNECTORS: 'false', QUEEN_PG_THREADS: '3' }),
   ];
   const clients = brokers.map(({ url }) => new Client(url));
@@ -78,6 +78,14 @@ test('two brokers and one that runs none: status, metrics, and no password anywh
   const error = failing.error as Json;
   assert.equal(typeof error.code, 'string');
   assert.match(error.at as string, /^\d{4}-\d\d-\d\dT.*Z$/);
+
+  // Where private networks are closed, nothing there is taken or dialled.
+  const closed = await ask(second, 'PUT', '/api/v1/connectors/src', SOURCE);
+  assert.deepEqual([closed.status, closed.body.code], [400, 'egress_refused']);
+  await eventually('a closed network is shown', async () => {
+    const { status } = (await ask(second, 'GET', '/api/v1/connectors/snk')).body;
+    return ((status as Json).error as Json | null)?.code === 'egress' ? true : null;
+  });
 
   const off = await pg(idle);
   assert.deepEqual(

@@ -228,3 +228,13 @@ test('the page of the variables is the table', () => {
   const page = readFileSync(new URL('../../../../docs/configuration.md', import.meta.url), 'utf8');
   assert.ok(page === configurationPage(), 'out of date: npm run docs');
 });
+
+test('connectors reach private networks unless tenants share the broker', () => {
+  const allowed = (env: NodeJS.ProcessEnv) => load(env).connectors.allowPrivate;
+  const tenants = { QUEEN_TENANCY_HEADER: 'true', QUEEN_KV_TRUSTED_PROXY: 'true' };
+  assert.deepEqual([allowed({}), allowed({ QUEEN_PG_ALLOW_PRIVATE_NETWORKS: 'false' })], [true, false]);
+  assert.deepEqual(
+    [allowed(tenants), allowed({ ...tenants, QUEEN_PG_ALLOW_PRIVATE_NETWORKS: 'true' })],
+    [false, true],
+  );
+});

@@ -234,6 +234,12 @@ suite('the manager', () => {
       ['streaming', 5, '1/10', 42, 'abc', 'queen_a', null],
     );
 
+    status.owner(false);
+    status.gauge('pointerLsn', null);
+    status.gauge('slotLagBytes', null);
+    const stoodDown = bench.one('a')!;
+    assert.deepEqual([stoodDown.pointerLsn, stoodDown.slotLagBytes, stoodDown.walStatus], [null, null, null]);
+
     for (const [i, baseMs] of [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000].entries()) {
       running[i]!.fail(new ConnectorFault('io', 'lost postgres://u:secret@h/d'));
       await until('it shows', () => bench.one('a')!.phase === 'error');

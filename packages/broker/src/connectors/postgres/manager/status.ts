@@ -22,6 +22,8 @@ const SINK_COUNTERS = ['applied', 'skipped', 'dlq', 'batches'] as const;
 /** Facts that mean something only in the phase that they came with. */
 const PASSING = ['owner', 'activePid', 'detail'] as const;
 
+const OWNERS = ['pointerLsn', 'slotLagBytes', 'walStatus', 'confirmedFlushLsn', 'snapshot'] as const;
+
 export class ConnectorStatus implements UnitStatus {
   phase: Phase = 'starting';
   readonly name: string;
@@ -96,6 +98,8 @@ export class ConnectorStatus implements UnitStatus {
 
   owner(yes: boolean): void {
     this.owned = yes;
+    // What only an owner sees would grow old.
+    if (!yes && this.kind === 'source') for (const fact of OWNERS) this.#facts[fact] = null;
   }
 
   /** It does not run, because of this; `retryInMs` null: only another document helps. */
@@ -134,7 +138,20 @@ export class ConnectorStatus implements UnitStatus {
 }
 
 function sourceFacts({ slot, publication }: { slot: string; publication: string }) {
-  return { slot, publication, snapshot: null, truncatesSkipped: 0 };
+  return {
+    slot,
+    publication,
+    systemId: null,
+    epoch: null,
+    pointerLsn: null,
+    lastCommitAt: null,
+    slotLagBytes: null,
+    walStatus: null,
+    confirmedFlushLsn: null,
+    truncatesSkipped: 0,
+    resyncedAt: null,
+    snapshot: null,
+  };
 }
 
 function sinkFacts(sink: {
