@@ -48,6 +48,7 @@ import type { Clock } from '../clock.ts';
 import { Hydration, type WindowRow, type WindowSource, type WindowStart } from './hydration.ts';
 import { type GateLog, MemoryGate, scaleBytes } from './memory_gate.ts';
 import { PartitionWindow, windowBytes } from './partition_window.ts';
+import { UseOrder } from './use_order.ts';
 
 const RECENT_USE_MS = 5_000;
 /** An entry unused for so long makes room for a partition that was suppressed or evicted before. */
@@ -94,8 +95,9 @@ export class DedupCache {
   readonly #clock: Clock;
   readonly #log: GateLog;
   readonly #gate: MemoryGate;
-  /** In the order of use, the longest unused first. */
   readonly #entries = new Map<number, PartitionWindow>();
+  /** The same ones. */
+  readonly #order = new UseOrder<PartitionWindow>();
   readonly #hydrations = new Map<number, Hydration>();
   #queue: Hydration[] = [];
   #statements = 0;
@@ -228,8 +230,7 @@ export class DedupCache {
     const now = this.#clock.now();
     if (now - entry.usedAtMs < TOUCH_MS) return;
     entry.usedAtMs = now;
-    this.#entries.delete(entry.partitionId);
-    this.#entries.set(entry.partitionId, entry);
+    this.#order.touch(entry);
   }
 
   #break(entry: PartitionWindow): void {
@@ -293,7 +294,7 @@ export class DedupCache {
     const now = this.#clock.now();
     const victims: PartitionWindow[] = [];
     let free = 0;
-    for (const entry of this.#entries.values()) {
+    for (const entry of this.#order) {
       if (now - entry.usedAtMs < unusedMs) break;
       if (entry.partitionId === exceptId) continue;
       victims.push(entry);
@@ -329,6 +330,7 @@ export class DedupCache {
   #remove(entry: PartitionWindow): void {
     this.#gate.residentBytes -= entry.bytes;
     this.#entries.delete(entry.partitionId);
+    this.#order.remove(entry);
   }
 
   #cancel(hydration: Hydration): void {
@@ -429,6 +431,7 @@ export class DedupCache {
 
   #install(entry: PartitionWindow): void {
     this.#entries.set(entry.partitionId, entry);
+    this.#order.add(entry);
     this.#gate.residentBytes += entry.bytes;
     this.#gate.admitted(entry.partitionId);
   }

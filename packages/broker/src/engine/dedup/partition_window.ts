@@ -10,6 +10,7 @@
 import { BloomFront, bloomBytes } from './bloom_front.ts';
 import { HashRing, ringBytes } from './hash_ring.ts';
 import { chunk, HASH_BYTES, HASH_WORDS, loadChunk } from './hash_words.ts';
+import type { Linked } from './use_order.ts';
 
 /**
  * What an entry costs besides its hashes and filters, rounded up: 100,000 entries took 400 to 650 bytes of heap each for
@@ -28,7 +29,9 @@ const UNFILTERED_HASHES_MAX = 32;
  */
 export type Advance = 'appended' | 'known' | 'gap' | 'overlap';
 
-export class PartitionWindow {
+export class PartitionWindow implements Linked<PartitionWindow> {
+  older: PartitionWindow | null = null;
+  newer: PartitionWindow | null = null;
   readonly partitionId: number;
   readonly windowSeconds: number;
   /** Every offset at or below is before the window. */

@@ -14,39 +14,51 @@ interface Entry {
  * Where a lane's partition is: its id, and what its queue wants of a segment. A hint like every memory of the broker: the
  * append judges by what it reads under the row lock and answers `missing` or `window changed` when the memo was wrong.
  * Every answer of the append brings the window along, so a busy lane never has to look it up again.
+ *
+ * Bounded by two generations: what is set goes into the young one, and when that holds half of what is allowed it becomes the
+ * old one, whose former content is forgotten. A Map in the order of use that drops its first key one by one would do
+ * the same more exactly, but the first key of a Map stands behind the places of all keys that were dropped before it:
+ * finding it took up to 0.3 ms with a hundred thousand entries.
  */
 export class PartitionMemo {
   readonly #clock: Clock;
   readonly #ttlMs: number;
-  readonly #entriesMax: number;
-  /** In the order of their last refresh: the first is the next to go. */
-  readonly #entries = new Map<string, Entry>();
+  readonly #youngMax: number;
+  #young = new Map<string, Entry>();
+  #old = new Map<string, Entry>();
 
   constructor(clock: Clock, ttlMs = MEMO_TTL_MS, entriesMax = MEMO_ENTRIES_MAX) {
     this.#clock = clock;
     this.#ttlMs = ttlMs;
-    this.#entriesMax = entriesMax;
+    this.#youngMax = Math.max(1, Math.floor(entriesMax / 2));
   }
 
   get size(): number {
-    return this.#entries.size;
+    return this.#young.size + this.#old.size;
   }
 
   get(key: string): Place | null {
-    const entry = this.#entries.get(key);
-    if (entry === undefined) return null;
-    if (entry.until > this.#clock.now()) return entry.place;
-    this.#entries.delete(key);
-    return null;
+    const entry = this.#young.get(key) ?? this.#old.get(key);
+    return entry !== undefined && entry.until > this.#clock.now() ? entry.place : null;
   }
 
   set(key: string, place: Place): void {
-    this.#entries.delete(key);
-    this.#entries.set(key, { place, until: this.#clock.now() + this.#ttlMs });
-    if (this.#entries.size > this.#entriesMax) this.#entries.delete(this.#entries.keys().next().value!);
+    const until = this.#clock.now() + this.#ttlMs;
+    const entry = this.#young.get(key);
+    if (entry !== undefined) {
+      entry.place = place;
+      entry.until = until;
+      return;
+    }
+    if (this.#young.size >= this.#youngMax) {
+      this.#old = this.#young;
+      this.#young = new Map();
+    }
+    this.#young.set(key, { place, until });
   }
 
   drop(key: string): void {
-    this.#entries.delete(key);
+    this.#young.delete(key);
+    this.#old.delete(key);
   }
 }
