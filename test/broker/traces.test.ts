@@ -88,6 +88,29 @@ test('data comes back as its text was: no digit of a number is lost', async (t) 
   assert.ok((await answer.text()).includes(`"data":${data}`));
 });
 
+test('an answer has a bound: what has no room in it comes without its data', async (t) => {
+  const live = await openLive(t);
+  const partitionId = await partition(live, 'q');
+  const data = 'x'.repeat(1024 * 1024 - 200);
+  for (let n = 0; n < 36; n++) {
+    await write(live, { transactionId: 'm', partitionId, traceNames: ['large'], data });
+  }
+  for (const path of [`${partitionId}/m`, 'by-name/large?limit=1000']) {
+    const { body } = await live.ask<Listing<Trace & { dataOmitted?: boolean }>>('GET', `${TRACES}/${path}`);
+    const whole = body.traces.filter((trace) => trace.data !== null);
+    assert.deepEqual([body.traces.length, whole.length], [36, 33], path);
+    for (const trace of body.traces) {
+      const expected = trace.data === null ? [true, []] : [undefined, ['large']];
+      assert.deepEqual([trace.dataOmitted, trace.trace_names], expected, path);
+    }
+  }
+  const next = await live.ask<Listing<Trace>>('GET', `${TRACES}/by-name/large?limit=10&offset=33`);
+  assert.ok(
+    next.body.traces.every((trace) => trace.data !== null),
+    'another page has them',
+  );
+});
+
 test('what is missing or wrong', async (t) => {
   const live = await openLive(t);
   const good = { transactionId: 'm', partitionId: '1', data: { text: 'x' } };
@@ -116,6 +139,7 @@ test('what is missing or wrong', async (t) => {
     { traceNames: 'n'.repeat(256) },
     { consumerGroup: 'g\u0001' },
     { transactionId: 'a\u0000' },
+    { eventType: 'e'.repeat(1001) },
   ]) {
     assert.equal((await refused({ ...good, ...more })).status, 400, JSON.stringify(more));
   }

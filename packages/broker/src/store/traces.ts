@@ -19,8 +19,10 @@ export interface NewTrace {
 export interface TraceRow {
   id: string;
   eventType: string;
-  /** JSON text, as it was written. */
-  data: string;
+  /** JSON text, as it was written. Null: `omitted`. */
+  data: string | null;
+  /** The answer has no room for its data and names. */
+  omitted: boolean;
   group: string;
   worker: string;
   createdAtMicros: number;
@@ -46,7 +48,7 @@ export interface TraceNameRow {
   total: number;
 }
 
-const COLUMNS = `id, event_type AS "eventType", data, consumer_group AS "group", worker_id AS worker,
+const COLUMNS = `id, event_type AS "eventType", data, omitted, consumer_group AS "group", worker_id AS worker,
           created_at AS "createdAtMicros", names`;
 const WRITE = statement(
   'trace_write',
@@ -55,12 +57,12 @@ const WRITE = statement(
 );
 const OF_MESSAGE = statement(
   'trace_of_message',
-  `SELECT ${COLUMNS} FROM queen.trace_of_message($1::uuid, $2::bigint, $3::text)`,
+  `SELECT ${COLUMNS} FROM queen.trace_of_message($1::uuid, $2::bigint, $3::text, $4::int, $5::bigint)`,
 );
 const BY_NAME = statement(
   'trace_by_name',
   `SELECT ${COLUMNS}, transaction_id AS "transactionId", partition_id AS "partitionId", queue, partition, total
-     FROM queen.trace_by_name($1::uuid, $2::text, $3::int, $4::bigint)`,
+     FROM queen.trace_by_name($1::uuid, $2::text, $3::int, $4::bigint, $5::bigint)`,
 );
 const NAMES = statement(
   'trace_names',
@@ -84,25 +86,29 @@ export async function writeTrace(db: Queryable, trace: NewTrace): Promise<string
   return rows[0]!.id;
 }
 
-/** The oldest first. */
+/** The oldest first. Data and names are left out once those before come to more than `bytesMax`. */
 export function tracesOfMessage(
   db: Queryable,
   tenant: string,
   partitionId: number,
   transactionId: string,
+  page: { limit: number; bytesMax: number },
 ): Promise<TraceRow[]> {
-  return db.query<TraceRow>(OF_MESSAGE, [tenant, partitionId, transactionId], { readOnly: true });
+  const { limit, bytesMax } = page;
+  return db.query<TraceRow>(OF_MESSAGE, [tenant, partitionId, transactionId, limit, bytesMax], {
+    readOnly: true,
+  });
 }
 
-/** A page, the oldest first. */
+/** The same for a page of those under a name. */
 export function tracesByName(
   db: Queryable,
   tenant: string,
   name: string,
-  limit: number,
-  skip: number,
+  page: { limit: number; skip: number; bytesMax: number },
 ): Promise<NamedTraceRow[]> {
-  return db.query<NamedTraceRow>(BY_NAME, [tenant, name, limit, skip], { readOnly: true });
+  const { limit, skip, bytesMax } = page;
+  return db.query<NamedTraceRow>(BY_NAME, [tenant, name, limit, skip, bytesMax], { readOnly: true });
 }
 
 /** A page, the most recently seen first. */

@@ -17,8 +17,10 @@ export interface Trace {
   /** UUID text. */
   id: string;
   eventType: string;
-  /** JSON text, as it was written. */
-  data: string;
+  /** JSON text, as it was written. Null: `omitted`. */
+  data: string | null;
+  /** The answer has no room for its data and names. */
+  omitted: boolean;
   group: string;
   worker: string;
   createdAtMicros: number;

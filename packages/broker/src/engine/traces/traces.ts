@@ -17,6 +17,12 @@ export interface TracesDeps {
   worker: string;
 }
 
+/** Bytes of data and names in one answer; those of the first trace are always there. */
+const PAGE_BYTES_MAX = 32 * 1024 * 1024;
+/** Nobody looks through more notes on one message. */
+const OF_MESSAGE = { limit: 10_000, bytesMax: PAGE_BYTES_MAX };
+const EVENT_TYPE_CHARACTERS_MAX = 1_000;
+
 export class Traces implements TracesFace {
   readonly #deps: TracesDeps;
 
@@ -40,6 +46,10 @@ export class Traces implements TracesFace {
     const group = requiredNameFault(note.group, 'consumerGroup');
     if (group !== null) throw refused('bad_name', group, 'consumerGroup');
     const { tenant, transactionId, data, names } = note;
+    if (note.eventType.length > EVENT_TYPE_CHARACTERS_MAX) {
+      const sentence = `eventType must have at most ${EVENT_TYPE_CHARACTERS_MAX} characters`;
+      throw refused('bad_name', sentence, 'eventType');
+    }
     const eventType = storableText(note.eventType).toWellFormed();
     return this.#run((db) =>
       store.writeTrace(db, {
@@ -59,7 +69,7 @@ export class Traces implements TracesFace {
   async ofMessage(tenant: TenantId, partitionId: string, transactionId: string): Promise<Trace[]> {
     const id = parsePartitionId(partitionId);
     if (id === null || transactionIdFault(transactionId, 'transactionId') !== null) return [];
-    return this.#run((db) => store.tracesOfMessage(db, tenant, id, transactionId));
+    return this.#run((db) => store.tracesOfMessage(db, tenant, id, transactionId, OF_MESSAGE));
   }
 
   async byName(
@@ -69,9 +79,10 @@ export class Traces implements TracesFace {
     skip: number,
   ): Promise<{ traces: NamedTrace[]; total: number }> {
     if (requiredNameFault(name, 'name') !== null) return { traces: [], total: 0 };
-    const rows = await this.#run((db) => store.tracesByName(db, tenant, name, limit, skip));
-    const [counted] =
-      rows.length > 0 ? rows : await this.#run((db) => store.tracesByName(db, tenant, name, 1, 0));
+    const read = (page: { limit: number; skip: number; bytesMax: number }) =>
+      this.#run((db) => store.tracesByName(db, tenant, name, page));
+    const rows = await read({ limit, skip, bytesMax: PAGE_BYTES_MAX });
+    const [counted] = rows.length > 0 ? rows : await read({ limit: 1, skip: 0, bytesMax: 0 });
     const traces = rows.map(({ total: _total, ...row }) => ({
       ...row,
       partitionId: String(row.partitionId),

@@ -130,6 +130,7 @@ function renderTrace(trace: Trace): SplicedObject {
       worker_id: trace.worker,
       created_at: formatMicros(trace.createdAtMicros),
       trace_names: trace.names,
+      ...(trace.omitted ? { dataOmitted: true } : {}),
     },
     spliced: { data: trace.data },
   };

@@ -50,25 +50,63 @@ BEGIN
   RETURN v_id;
 END $$;
 
--- The traces of one message, the oldest first. The partition need not exist any more.
-CREATE OR REPLACE FUNCTION queen.trace_of_message(p_tenant uuid, p_partition bigint, p_transaction_id text)
-RETURNS TABLE (id uuid, event_type text, data json, consumer_group text, worker_id text, created_at timestamptz,
-               names text[])
+-- These traces, in this order. What somebody wrote into a trace may be as large as a body, and there may be any number of
+-- them, so once data and names come to more than p_bytes, the rest comes without (`omitted`); the first one is always
+-- whole. A loop and no window: what is left out is not even fetched.
+CREATE OR REPLACE FUNCTION queen.trace_rows(p_ids uuid[], p_bytes bigint)
+RETURNS TABLE (id uuid, event_type text, data json, omitted boolean, consumer_group text, worker_id text,
+               created_at timestamptz, names text[], transaction_id text, partition_id bigint)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+  t     record;
+  left_ bigint := p_bytes;
+BEGIN
+  FOR t IN
+    SELECT m.* FROM unnest(p_ids) WITH ORDINALITY AS u (id, n) JOIN queen.message_traces m ON m.id = u.id ORDER BY u.n
+  LOOP
+    omitted := left_ < 0;
+    data := NULL;
+    names := '{}';
+    IF NOT omitted THEN
+      data := t.data;
+      names := ARRAY(SELECT n.trace_name::text FROM queen.message_trace_names n
+                      WHERE n.trace_id = t.id ORDER BY n.trace_name);
+      left_ := left_ - octet_length(t.data::text) - octet_length(array_to_string(names, ''));
+    END IF;
+    id := t.id;
+    event_type := t.event_type;
+    consumer_group := t.consumer_group;
+    worker_id := t.worker_id;
+    created_at := t.created_at;
+    transaction_id := t.transaction_id;
+    partition_id := t.partition_id;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- The traces of one message, the oldest first, at most p_limit. The partition need not exist any more.
+CREATE OR REPLACE FUNCTION queen.trace_of_message(
+  p_tenant uuid, p_partition bigint, p_transaction_id text, p_limit int, p_bytes bigint
+) RETURNS TABLE (id uuid, event_type text, data json, omitted boolean, consumer_group text, worker_id text,
+                 created_at timestamptz, names text[])
 LANGUAGE sql STABLE AS $$
-  SELECT t.id, t.event_type, t.data, t.consumer_group::text, t.worker_id, t.created_at,
-         ARRAY(SELECT n.trace_name::text FROM queen.message_trace_names n WHERE n.trace_id = t.id ORDER BY n.trace_name)
-    FROM queen.message_traces t
-   WHERE t.partition_id = p_partition
-     AND hashtextextended(t.transaction_id, 0) = hashtextextended(p_transaction_id, 0)
-     AND t.transaction_id = p_transaction_id AND t.tenant_id = p_tenant
-   ORDER BY t.created_at, t.id
+  SELECT r.id, r.event_type, r.data, r.omitted, r.consumer_group, r.worker_id, r.created_at, r.names
+    FROM queen.trace_rows(ARRAY(
+           SELECT t.id FROM queen.message_traces t
+            WHERE t.partition_id = p_partition
+              AND hashtextextended(t.transaction_id, 0) = hashtextextended(p_transaction_id, 0)
+              AND t.transaction_id = p_transaction_id AND t.tenant_id = p_tenant
+            ORDER BY t.created_at, t.id LIMIT p_limit), p_bytes) r
 $$;
 
 -- A page of the traces that bear a name, the oldest first, and in every row how many there are. Those of a deleted
 -- queue are only found by their address.
-CREATE OR REPLACE FUNCTION queen.trace_by_name(p_tenant uuid, p_name text, p_limit int, p_skip bigint)
-RETURNS TABLE (id uuid, event_type text, data json, consumer_group text, worker_id text, created_at timestamptz,
-               names text[], transaction_id text, partition_id bigint, queue text, partition text, total bigint)
+CREATE OR REPLACE FUNCTION queen.trace_by_name(
+  p_tenant uuid, p_name text, p_limit int, p_skip bigint, p_bytes bigint
+) RETURNS TABLE (id uuid, event_type text, data json, omitted boolean, consumer_group text, worker_id text,
+                 created_at timestamptz, names text[], transaction_id text, partition_id bigint, queue text,
+                 partition text, total bigint)
 LANGUAGE sql STABLE AS $$
   WITH matching AS MATERIALIZED (
     SELECT t.id, t.created_at, q.name::text AS queue, p.name::text AS partition
@@ -77,14 +115,14 @@ LANGUAGE sql STABLE AS $$
       JOIN queen.log_partitions p ON p.id = t.partition_id
       JOIN queen.queues q ON q.id = p.queue_id AND q.tenant_id = p_tenant
      WHERE m.tenant_id = p_tenant AND m.trace_name = p_name
-  ), page AS (
+  ), page AS MATERIALIZED (
     SELECT x.* FROM matching x ORDER BY x.created_at, x.id LIMIT p_limit OFFSET p_skip
   )
-  SELECT t.id, t.event_type, t.data, t.consumer_group::text, t.worker_id, t.created_at,
-         ARRAY(SELECT n.trace_name::text FROM queen.message_trace_names n WHERE n.trace_id = t.id ORDER BY n.trace_name),
-         t.transaction_id, t.partition_id, g.queue, g.partition, (SELECT count(*) FROM matching)
-    FROM page g JOIN queen.message_traces t ON t.id = g.id
-   ORDER BY t.created_at, t.id
+  SELECT r.id, r.event_type, r.data, r.omitted, r.consumer_group, r.worker_id, r.created_at, r.names,
+         r.transaction_id, r.partition_id, g.queue, g.partition, (SELECT count(*) FROM matching)
+    FROM queen.trace_rows(ARRAY(SELECT x.id FROM page x ORDER BY x.created_at, x.id), p_bytes) r
+    JOIN page g ON g.id = r.id
+   ORDER BY r.created_at, r.id
 $$;
 
 -- A page of the names in use, the most recently seen first, and in every row how many names there are.
