@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
-import pg from 'pg';
-import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.ts';
+import type pg from 'pg';
+import { Upstream, type UpstreamDatabase } from '../../../../test/kit/upstream.ts';
 import type {
   ReplicationConnection,
   StreamHandler,
@@ -13,15 +13,15 @@ import { cellText } from '../../src/connectors/postgres/source/rows.ts';
 import { until } from '../push/fixture.ts';
 
 suite('a copy of a slot', () => {
-  let database: TestDatabase;
+  let upstream: Upstream;
+  let database: UpstreamDatabase;
   let client: pg.Client;
   let slot: string;
 
   before(async () => {
-    database = await freshDatabase();
-    const { hosts, user, database: name } = database.options;
-    client = new pg.Client({ host: hosts[0]!.host, port: hosts[0]!.port, user, database: name });
-    await client.connect();
+    upstream = await Upstream.start({ major: 18 });
+    database = await upstream.database();
+    client = await database.connect();
     slot = `copy_${process.pid}`;
     await client.query(`SET synchronous_commit = on; CREATE TABLE t (id int PRIMARY KEY, v text);
       CREATE PUBLICATION "a 'publication'" FOR TABLE t`);
@@ -30,17 +30,16 @@ suite('a copy of a slot', () => {
   after(async () => {
     await client.query('SELECT pg_drop_replication_slot($1)', [slot]);
     await client.end();
-    await database.drop();
+    await upstream.remove();
   });
 
   function open(): Promise<ReplicationConnection> {
-    const { hosts, user, database: name } = database.options;
-    const { host, port } = hosts[0]!;
+    const { host, port, user } = upstream;
     const connection = {
       host,
       port,
       user,
-      database: name,
+      database: database.name,
       passwordSealed: null,
       sslMode: 'disable' as const,
       sslRootCert: null,

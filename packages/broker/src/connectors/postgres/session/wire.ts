@@ -22,6 +22,7 @@ const CODE_BYTES = 1;
 const LENGTH_BYTES = 4;
 const DATA_ROW = 0x44;
 const COPY_BOTH = 0x57;
+const COPY_DATA = 0x64;
 const AUTHENTICATION = 0x52;
 const ERROR_RESPONSE = 0x45;
 const KNOWN = new Set(Array.from('123ADCEGHIKNRSTWZcdnst', (character) => character.charCodeAt(0)));
@@ -71,6 +72,14 @@ class StrictParser extends BaseParser {
     checkHead(code, length);
     if (code === DATA_ROW && this.#rawRows) {
       return { name: 'dataRow', length, bytes, offset } as WireMessage;
+    }
+    // The changes of a source, a message each: what pg does here, without its reader.
+    if (code === COPY_DATA) {
+      return {
+        name: 'copyData',
+        length,
+        chunk: bytes.subarray(offset, offset + length - LENGTH_BYTES),
+      } as WireMessage;
     }
     const message = super.handlePacket(offset, code, length, bytes);
     const end = offset + length - LENGTH_BYTES;
