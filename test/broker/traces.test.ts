@@ -1,9 +1,10 @@
 /** Traces over HTTP. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { DEFAULT_TENANT } from '../../packages/broker/src/engine/types.ts';
 import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
-import { type Live, openLive } from './live.ts';
+import { type Live, openLive, sql } from './live.ts';
 
 interface Trace {
   id: string;
@@ -91,10 +92,17 @@ test('data comes back as its text was: no digit of a number is lost', async (t) 
 test('an answer has a bound: what has no room in it comes without its data', async (t) => {
   const live = await openLive(t);
   const partitionId = await partition(live, 'q');
-  const data = 'x'.repeat(1024 * 1024 - 200);
-  for (let n = 0; n < 36; n++) {
-    await write(live, { transactionId: 'm', partitionId, traceNames: ['large'], data });
-  }
+  await sql(
+    live.broker.db,
+    `WITH made AS (
+       INSERT INTO queen.message_traces
+         (tenant_id, partition_id, transaction_id, consumer_group, event_type, data, worker_id)
+       SELECT $1::uuid, $2::bigint, 'm', 'g', 'info', to_json(repeat('x', 1048374)), 'w' FROM generate_series(1, 36)
+       RETURNING id, tenant_id, created_at)
+     INSERT INTO queen.message_trace_names (trace_id, trace_name, tenant_id, created_at)
+     SELECT id, 'large', tenant_id, created_at FROM made`,
+    [DEFAULT_TENANT, Number(partitionId)],
+  );
   for (const path of [`${partitionId}/m`, 'by-name/large?limit=1000']) {
     const { body } = await live.ask<Listing<Trace & { dataOmitted?: boolean }>>('GET', `${TRACES}/${path}`);
     const whole = body.traces.filter((trace) => trace.data !== null);
