@@ -122,6 +122,10 @@ export async function retained(
       rowsAPushInTime: Number(rows.toFixed(2)),
       early: figures(early),
       late: figures(late),
+      // Seconds, rows, megabytes.
+      course: settled
+        .filter((_, i) => i % Math.ceil(settled.length / 20) === 0)
+        .map(({ at, segments, bytes }) => [at / 1000, segments, bytes / 2 ** 20].map(Math.round)),
     }),
   );
   assert.ok(rows <= 1, `${rows.toFixed(2)} rows for each push that is young enough`);
