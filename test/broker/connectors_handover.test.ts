@@ -1,4 +1,4 @@
-/** A source on two brokers: one runs it, and gives it up in order when it is asked to stop. */
+/** The life of a source on two brokers: handed over, changed, switched off and on, begun anew, taken down. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -22,7 +22,7 @@ async function eventually<T>(what: string, look: () => Promise<T | null>): Promi
   }
 }
 
-test('the owner of a source stops: it gives the lease back, and another broker goes on', async (t) => {
+test('a source goes from broker to broker and from document to document, each change once', async (t) => {
   const upstream = await Upstream.start({ major: 17 }, t);
   const source = await upstream.database(t);
   await source.sql('CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, $$a$$)');
@@ -32,17 +32,13 @@ test('the owner of a source stops: it gives the lease back, and another broker g
     startBroker({ database, env: { ...env, QUEEN_SERVER_ID: id }, alone: 'the test starts both' }, t);
   const brokers = { a: await start('a'), b: await start('b') };
   const clients = { a: new Client(brokers.a.url), b: new Client(brokers.b.url) };
-  const put = await clients.a.call('PUT', '/api/v1/connectors/src', {
+  const { host, port, user } = upstream;
+  const DOCUMENT = {
     kind: 'source',
-    connection: {
-      host: upstream.host,
-      port: upstream.port,
-      user: upstream.user,
-      database: source.name,
-      sslMode: 'disable',
-    },
+    connection: { host, port, user, database: source.name, sslMode: 'disable' },
     source: { tables: [{ table: 't', queue: 'q' }] },
-  });
+  };
+  const put = await clients.a.call('PUT', '/api/v1/connectors/src', DOCUMENT);
   assert.equal(put.status, 200, JSON.stringify(put.body));
   const look = async (node: 'a' | 'b') =>
     (
@@ -84,6 +80,34 @@ test('the owner of a source stops: it gives the lease back, and another broker g
   await source.sql('INSERT INTO t VALUES (2, $$b$$)');
   await pop(other, 2);
   assert.deepEqual(ids, [1, 2]);
+
+  // Another document: the old unit ends, the new one goes on where it was.
+  const phase = (wanted: string, more: (seen: Json) => boolean = () => true) =>
+    eventually(wanted, async () => {
+      const { status } = await look(other);
+      return status.phase === wanted && more(status) ? status : null;
+    });
+  const change = (document: Json) => clients[other].call('PUT', '/api/v1/connectors/src', document);
+  const before = await phase('streaming');
+  assert.equal((await change({ ...DOCUMENT, source: { ...DOCUMENT.source, lingerMs: 0 } })).status, 200);
+  await phase('streaming', ({ since }) => since !== before.since);
+  await source.sql('INSERT INTO t VALUES (3, $$c$$)');
+  await pop(other, 3);
+  // Switched off: slot and lease are free, and what happens meanwhile comes later.
+  await change({ ...DOCUMENT, enabled: false });
+  await phase('disabled');
+  const [slot] = await source.sql('SELECT active FROM pg_replication_slots');
+  assert.deepEqual([slot!.active, (await look(other)).state.lease], [false, null]);
+  await source.sql('INSERT INTO t VALUES (4, $$d$$)');
+  await change(DOCUMENT);
+  await pop(other, 4);
+  assert.deepEqual(ids, [1, 2, 3, 4]);
+  // Anew: the rows that are there, under another epoch.
+  const { epoch } = (await look(other)).status;
+  assert.equal((await clients[other].call('POST', '/api/v1/connectors/src/resync')).status, 202);
+  await pop(other, 8);
+  assert.deepEqual([...ids.slice(4)].sort(), [1, 2, 3, 4]);
+  assert.notEqual((await look(other)).status.epoch, epoch);
 
   // And it is taken down with everything that it made.
   assert.equal((await clients[other].call('DELETE', '/api/v1/connectors/src')).status, 202);
