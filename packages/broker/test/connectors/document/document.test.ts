@@ -1,5 +1,6 @@
 /** Documents: every field with its bounds, where each fault is told, and that what is read can be written back. */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
 import { parseStored, parseWritten } from '../../../src/connectors/postgres/document/parse.ts';
 import { DocumentFault } from '../../../src/connectors/postgres/document/reading.ts';
@@ -307,6 +308,33 @@ test('the certificate is for verify-full alone, and must be one', () => {
   );
   assertFault(connected({ sslMode: 'verify-full', sslRootCert: '' }), 'connection.sslRootCert');
   assertGood(connected({ sslMode: 'verify-full' }));
+  const fresh = [
+    '-x509',
+    '-newkey',
+    'ec',
+    '-pkeyopt',
+    'ec_paramgen_curve:prime256v1',
+    '-nodes',
+    '-subj',
+    '/CN=x',
+  ];
+  const real = execFileSync('openssl', ['req', ...fresh, '-keyout', '/dev/null'], {
+    stdio: 'pipe',
+  }).toString();
+  const full = (sslRootCert: string) => connected({ sslMode: 'verify-full', sslRootCert });
+  for (const good of [real, `${real}\n${real}`, `a comment\n${real}`]) assertGood(full(good));
+  assertFault(full(`${real}\n${pem}`), 'connection.sslRootCert', /cannot be read/);
+  const { document } = parseWritten(full(real), 'c');
+  assert.equal((renderShown(document).connection as Json).sslRootCert, real);
+  for (const sslMode of ['disable', 'prefer', 'require', undefined]) {
+    assertFault(
+      connected({ sslRootCert: real, ...(sslMode === undefined ? {} : { sslMode }) }),
+      'connection.sslRootCert',
+      /only for sslMode "verify-full"/,
+    );
+  }
+  const url = 'postgres://u@h/d?sslmode=verify-full';
+  assertGood({ ...SOURCE, connection: { url, sslRootCert: real } });
 });
 
 test('defaults, and that the shown form can be written back', () => {
