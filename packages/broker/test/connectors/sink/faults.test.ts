@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BrokerFace } from '../../../src/engine/types.ts';
-import { DEFAULT_TENANT } from '../../../src/engine/types.ts';
 import { commitCutter, SinkRig, STORE_ID, sharedServer, until } from './rig.ts';
 
 const server = sharedServer({ before, after });
@@ -113,7 +112,7 @@ suite('exactly once', () => {
     const sink = rig.start({ ...SUM, leaseSeconds: 5 });
     await sleep(6_500);
     const other = await rig.broker.pop({
-      tenant: DEFAULT_TENANT,
+      tenant: rig.tenant,
       scope: { kind: 'queue', queue: 'q' },
       group: 'pg-copy',
       batch: 10,
@@ -143,7 +142,7 @@ suite('exactly once', () => {
       await until('some are applied', () => sink.status.of('applied') > 0);
       await sink.stop();
       assert.equal(sink.fault, null);
-      const depth = await rig.broker.queueDepth(DEFAULT_TENANT, 'q', 'pg-copy');
+      const depth = await rig.broker.queueDepth(rig.tenant, 'q', 'pg-copy');
       assert.equal(
         depth!.partitions.reduce((sum, { processing }) => sum + processing, 0),
         0,
@@ -165,7 +164,7 @@ suite('exactly once', () => {
     const begun = performance.now();
     await sink.stop();
     assert.ok(performance.now() - begun < 900);
-    const depth = await rig.broker.queueDepth(DEFAULT_TENANT, 'q', 'pg-copy');
+    const depth = await rig.broker.queueDepth(rig.tenant, 'q', 'pg-copy');
     assert.equal(depth!.partitions[0]!.processing, 0);
     assert.deepEqual(await rig.letters(), []);
   });
@@ -317,7 +316,7 @@ suite('progress that does not fit the store', () => {
     const first = rig.start(SUM);
     await rig.drained();
     await first.stop();
-    const at = `sink = '${STORE_ID}/${DEFAULT_TENANT}/copy'`;
+    const at = `sink = '${STORE_ID}/${rig.tenant}/copy'`;
     await rig.sql(`UPDATE queen.sink_progress SET last_offset = 100 WHERE ${at}`);
     await rig.push(pushes(1, 1));
     const ahead = await rig.start(SUM).failed();

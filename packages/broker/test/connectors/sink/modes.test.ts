@@ -285,8 +285,8 @@ suite('sql', () => {
         'SELECT sink, partition, last_offset::int AS last FROM queen.sink_progress ORDER BY partition',
       ),
       [
-        { sink: `${STORE_ID}/00000000-0000-0000-0000-000000000001/copy`, partition: 'a', last: 1 },
-        { sink: `${STORE_ID}/00000000-0000-0000-0000-000000000001/copy`, partition: 'b', last: 0 },
+        { sink: `${STORE_ID}/${rig.tenant}/copy`, partition: 'a', last: 1 },
+        { sink: `${STORE_ID}/${rig.tenant}/copy`, partition: 'b', last: 0 },
       ],
     );
   });

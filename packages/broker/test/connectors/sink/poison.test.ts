@@ -1,7 +1,6 @@
 /** Messages that cannot be applied: each filed once, in order, and everything else applied. */
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
-import { DEFAULT_TENANT } from '../../../src/engine/types.ts';
 import { SinkRig, sharedServer, until } from './rig.ts';
 
 const server = sharedServer({ before, after });
@@ -100,7 +99,7 @@ suite('poison', () => {
     rig.start({ table: 't', mode: 'append', maxAttempts: 20 });
     await until('49 rows', async () => (await rig.sql(KEPT)).length === 49);
     await until('all but one are acked', async () => {
-      const depth = await rig.broker.queueDepth(DEFAULT_TENANT, 'q', 'pg-copy');
+      const depth = await rig.broker.queueDepth(rig.tenant, 'q', 'pg-copy');
       return depth!.partitions.filter(({ pending, processing }) => pending + processing > 0).length === 1;
     });
     assert.deepEqual(await rig.letters(), []);

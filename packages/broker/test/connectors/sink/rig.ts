@@ -1,8 +1,9 @@
 /** A sink over a real engine and a real target, run as the manager runs it, with everything that it reports. */
+import { randomUUID } from 'node:crypto';
 import { connect, createServer, type Socket } from 'node:net';
 import { atEnd, type Cleanup } from '../../../../../test/kit/cleanup.ts';
 import { openBroker } from '../../../../../test/kit/engine.ts';
-import { freshDatabase } from '../../../../../test/kit/postgres.ts';
+import { freshDatabase, type TestDatabase } from '../../../../../test/kit/postgres.ts';
 import { Upstream, type UpstreamDatabase } from '../../../../../test/kit/upstream.ts';
 import { parseWritten } from '../../../src/connectors/postgres/document/parse.ts';
 import type {
@@ -24,7 +25,7 @@ import type {
 } from '../../../src/connectors/postgres/unit.ts';
 import type { Broker } from '../../../src/engine/broker.ts';
 import { systemClock } from '../../../src/engine/clock.ts';
-import { type BrokerFace, DEFAULT_TENANT } from '../../../src/engine/types.ts';
+import type { BrokerFace, TenantId } from '../../../src/engine/types.ts';
 import { silentLog } from '../../../src/store/log.ts';
 import { until } from '../../push/fixture.ts';
 
@@ -51,6 +52,8 @@ export interface StartOptions {
 export class SinkRig {
   readonly broker: Broker;
   readonly target: UpstreamDatabase;
+  /** Of this test alone, so that tests can share a broker. */
+  readonly tenant = randomUUID();
   readonly #t: Cleanup;
   readonly #units: RunningUnit[] = [];
 
@@ -60,11 +63,8 @@ export class SinkRig {
     this.#t = t;
   }
 
-  static async open(t: Cleanup, server: Upstream): Promise<SinkRig> {
-    const store = await freshDatabase(t);
-    const broker = await openBroker(store);
-    atEnd(t, () => broker.stop());
-    return new SinkRig(broker, await server.database(t), t);
+  static async open(t: Cleanup, { broker, upstream }: Shared): Promise<SinkRig> {
+    return new SinkRig(broker, await upstream.database(t), t);
   }
 
   sql(text: string, params?: unknown[]) {
@@ -95,7 +95,7 @@ export class SinkRig {
       allowPrivate: true,
     });
     return this.#run(
-      new RunningUnit(document, this.broker, dialler, 10_000, (context) => {
+      new RunningUnit(this.tenant, document, this.broker, dialler, 10_000, (context) => {
         return new SourceUnit(context as UnitContext<SourceDocument>);
       }),
     );
@@ -108,6 +108,7 @@ export class SinkRig {
     const dialler = new PgDialler({ connection, password: () => '', allowPrivate: true });
     return this.#run(
       new RunningUnit(
+        this.tenant,
         document,
         { ...this.broker, ...options.broker } as BrokerFace,
         options.watch === undefined ? dialler : watched(dialler, options.watch),
@@ -126,7 +127,7 @@ export class SinkRig {
   /** `payload`: JSON text, or what JSON.stringify makes of anything else. */
   async push(items: readonly (readonly [partition: string, payload: unknown])[], queue = 'q'): Promise<void> {
     const results = await this.broker.push({
-      tenant: DEFAULT_TENANT,
+      tenant: this.tenant,
       producerSub: null,
       items: items.map(([partition, payload]) => ({
         queue,
@@ -142,7 +143,7 @@ export class SinkRig {
   /** The group has seen everything that is in the queue. */
   async drained(queue = 'q', group = 'pg-copy'): Promise<void> {
     const drained = async () => {
-      const depth = await this.broker.queueDepth(DEFAULT_TENANT, queue, group);
+      const depth = await this.broker.queueDepth(this.tenant, queue, group);
       return depth?.partitions.every(({ pending, processing }) => pending + processing === 0) === true;
     };
     await until(`${queue} is drained`, drained).catch(async (error: unknown) => {
@@ -163,7 +164,7 @@ export class SinkRig {
   /** Newest last. */
   async letters(queue = 'q'): Promise<{ partition: string; error: string; payload: string }[]> {
     const filter = { queue, partition: null, group: null, fromMicros: null, toMicros: null };
-    const { letters } = await this.broker.deadLetters.list(DEFAULT_TENANT, {
+    const { letters } = await this.broker.deadLetters.list(this.tenant, {
       ...filter,
       limit: 1000,
       skip: 0,
@@ -217,6 +218,7 @@ export class RunningUnit {
   readonly #ended: Promise<void>;
 
   constructor(
+    tenant: TenantId,
     document: ConnectorDocument,
     broker: BrokerFace,
     dialler: Dialler,
@@ -224,7 +226,7 @@ export class RunningUnit {
     create: (context: UnitContext<ConnectorDocument>) => Unit,
   ) {
     const unit = create({
-      tenant: DEFAULT_TENANT,
+      tenant,
       document,
       broker,
       dialler,
@@ -316,17 +318,27 @@ export async function commitCutter(t: Cleanup, to: { host: string; port: number 
   return Object.assign(state, { port: (listener.address() as { port: number }).port });
 }
 
-/** One server a file. */
+/** What the tests of a file share: a broker, and a server for their tables. */
+export interface Shared {
+  readonly broker: Broker;
+  readonly upstream: Upstream;
+}
+
 export function sharedServer(hooks: {
   before(fn: () => Promise<void>): void;
   after(fn: () => Promise<void>): void;
-}) {
-  const shared: { server: Upstream | null } = { server: null };
+}): () => Shared {
+  let shared: (Shared & { store: TestDatabase }) | null = null;
   hooks.before(async () => {
-    shared.server = await Upstream.start({ major: targetMajor() });
+    const upstream = await Upstream.start({ major: targetMajor() });
+    const store = await freshDatabase();
+    shared = { upstream, store, broker: await openBroker(store) };
   });
   hooks.after(async () => {
-    await shared.server?.remove();
+    await shared?.broker.stop();
+    // A file that runs by itself has its server stopped before this.
+    await shared?.store.drop().catch(() => {});
+    await shared?.upstream.remove();
   });
-  return () => shared.server!;
+  return () => shared!;
 }
