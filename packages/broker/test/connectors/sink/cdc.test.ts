@@ -1,7 +1,7 @@
 /** A copy that follows the events of a source. */
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
-import { SinkRig, sharedServer } from './rig.ts';
+import { SinkRig, sharedServer, until } from './rig.ts';
 
 const server = sharedServer({ before, after });
 
@@ -54,6 +54,38 @@ suite('cdc', () => {
     rig.start({ table: 't', mode: 'cdc' });
     await rig.drained();
     assert.deepEqual(await rig.sql('SELECT * FROM t'), [{ id: 1, big: 'FILLED', v: 3 }]);
+  });
+
+  test('an update without its large columns, of a row that is not there yet, waits for the rest', async (t) => {
+    const rig = await SinkRig.open(t, server());
+    await rig.sql('CREATE TABLE t (id int PRIMARY KEY, big text NOT NULL, v int NOT NULL)');
+    const partial = (id: number) => event({ op: 'u', key: { id }, after: { id, v: id }, unchanged: ['big'] });
+    const fill = (id: number) => {
+      const { xid: _, ...rest } = event({
+        op: 'u',
+        key: { id },
+        after: { id, big: `B${id}` },
+        unchanged: ['v'],
+      });
+      return rest;
+    };
+    await rig.push([
+      ['1', partial(1)],
+      ['1', event({ op: 'u', key: { id: 1 }, after: { id: 1, v: 10 }, unchanged: ['big'] })],
+      ['1', fill(1)],
+      ['2', partial(2)],
+      ['2', event({ op: 'd', key: { id: 2 }, before: { id: 2 } })],
+      ['3', partial(3)],
+      ['4', event({ op: 'c', key: { id: 4 }, after: { id: 4, big: 'B4', v: 4 } })],
+    ]);
+    const sink = rig.start({ table: 't', mode: 'cdc', maxAttempts: 1 });
+    const row = (id: number, v: number) => ({ id, big: `B${id}`, v });
+    await until('what can be is applied', async () => sink.status.of('applied') >= 6);
+    assert.deepEqual(await rig.sql('SELECT * FROM t ORDER BY id'), [row(1, 10), row(4, 4)]);
+    await rig.push([['3', fill(3)]]);
+    await rig.drained();
+    assert.deepEqual(await rig.sql('SELECT * FROM t ORDER BY id'), [row(1, 10), row(3, 3), row(4, 4)]);
+    assert.deepEqual(await rig.letters(), []);
   });
 
   test('key moves: to a free key, to one of a stale row, of a row that is not there, in a chain', async (t) => {

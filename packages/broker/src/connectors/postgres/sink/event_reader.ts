@@ -55,6 +55,37 @@ export class EventReader {
     }
   }
 
+  /** An update that does not name all columns, since some were left unchanged: of a row that is not there it makes no whole one. */
+  isPartial(message: Message): boolean {
+    const { op, unchanged } = eventOf(message.payload);
+    return op === 'u' && unchanged !== null && this.read(message).kind === 'partial';
+  }
+
+  /**
+   * A partial update of a row that is not there is completed by what follows for the same row: a fill brings the rest of
+   * the columns, a deletion ends it. Answers the first message with what it lacked and how many of the messages that took;
+   * null: what follows is not here yet. What completed it is applied after it once more, to the same effect.
+   */
+  complete([first, ...later]: readonly Message[]): { message: Message; messages: number } | null {
+    const [key] = this.read(first!).keys;
+    let message = first!;
+    for (const [index, next] of later.entries()) {
+      const { kind, keys } = this.read(next);
+      const messages = index + 2;
+      if (
+        kind === 'truncate' ||
+        (kind === 'delete' && keys[0] === key) ||
+        (kind === 'move' && keys.includes(key!))
+      ) {
+        return { message: { ...message, payload: deletionOf(message.payload) }, messages };
+      }
+      if (keys[0] !== key) continue;
+      message = { ...message, payload: joined(message.payload, next.payload) };
+      if (this.read(message).kind === 'upsert') return { message, messages };
+    }
+    return null;
+  }
+
   #write(event: Event, moves: boolean): RowOperation {
     const { after, before } = event;
     if (after === null) throw new PayloadFault('after is missing');
@@ -157,6 +188,39 @@ function recordOf(columns: readonly number[], target: Target, spanOf: (column: n
   }
   parts.push(Buffer.from('}'));
   return Buffer.concat(parts);
+}
+
+/** The update of both, the later one's values where both have one: of a repeated member the last one counts. */
+function joined(first: Buffer, later: Buffer): Buffer {
+  const one = eventOf(first);
+  const two = eventOf(later);
+  const parts = [one, two].map(({ after }) => inside(after!)).filter((part) => part.length > 0);
+  const after = parts.flatMap((part, index) => (index === 0 ? [part] : [Buffer.from(','), part]));
+  const key = two.key ?? one.key ?? Buffer.from('null');
+  return Buffer.concat([
+    Buffer.from('{"op":"u","key":'),
+    key,
+    Buffer.from(',"after":{'),
+    ...after,
+    Buffer.from('}}'),
+  ]);
+}
+
+/** An object without its braces. */
+function inside(object: Buffer): Buffer {
+  const text = object.subarray(object.indexOf('{') + 1, object.lastIndexOf('}'));
+  return text.toString('latin1').trim() === '' ? text.subarray(0, 0) : text;
+}
+
+function deletionOf(payload: Buffer): Buffer {
+  const { key, after } = eventOf(payload);
+  return Buffer.concat([
+    Buffer.from('{"op":"d","key":'),
+    key ?? Buffer.from('null'),
+    Buffer.from(',"before":'),
+    after ?? Buffer.from('null'),
+    Buffer.from('}'),
+  ]);
 }
 
 function eventOf(payload: Buffer): Event {

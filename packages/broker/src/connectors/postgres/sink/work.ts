@@ -14,6 +14,8 @@ export interface Work {
   readonly writing: Writing;
   /** Operations may be put into another order where they do not touch the same row. */
   readonly layered: boolean;
+  /** Reads events of a source; null in other modes. */
+  readonly events: EventReader | null;
   /** The statement is not ours. */
   readonly foreign: boolean;
 }
@@ -25,13 +27,15 @@ export function workOf(settings: SinkSettings, target: Target | null): Work {
       reader: new StatementReader(settings.params!),
       writing: { statement: settings.statement! },
       layered: false,
+      events: null,
       foreign: true,
     };
   }
-  const cdc = settings.mode === 'cdc';
+  const events = settings.mode === 'cdc' ? new EventReader(target) : null;
   return {
-    reader: cdc ? new EventReader(target) : new RowReader(target, settings.mode as 'append' | 'upsert'),
-    writing: { texts: new StatementTexts(target, cdc ? 'json' : 'jsonb') },
+    reader: events ?? new RowReader(target, settings.mode as 'append' | 'upsert'),
+    writing: { texts: new StatementTexts(target, events === null ? 'jsonb' : 'json') },
+    events,
     layered: target.key.length > 0 && target.keyTextsDecide,
     foreign: false,
   };

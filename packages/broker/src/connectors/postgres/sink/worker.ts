@@ -49,6 +49,9 @@ export interface WorkerReport {
 const POP_WAIT_MS = 10_000;
 /** An empty answer that comes sooner was no wait. */
 const AT_ONCE_MS = 5;
+const NOT_NULL_VIOLATION = '23502';
+const AWAITED_MS = 30_000;
+const AWAITED_MAX = 10_000;
 const IDLE_IN_TRANSACTION_SECONDS_MIN = 30;
 
 /** A batch in hand. */
@@ -65,6 +68,8 @@ export class Worker {
   /** In a row. */
   #failures = 0;
   #empty = 0;
+  /** By partition: the update that waits for the rest of its row. */
+  readonly #awaited = new Map<string, { offset: number; since: number }>();
 
   /** @param signal asks it to end; what it has begun is finished first */
   constructor(deps: WorkerDeps, signal: AbortSignal) {
@@ -184,15 +189,46 @@ export class Worker {
       return;
     }
     const { maxAttempts } = this.#deps.settings;
-    const given = open.filter((lane) => lane.poison!.attempts >= maxAttempts);
+    const given = open.filter((lane) => lane.poison!.attempts >= maxAttempts && !this.#awaitsMore(lane));
     if (given.length > 0) await this.#file(batch, given);
     const suspects = open.filter((lane) => !lane.closed);
     if (suspects.length === 0) return;
     await this.#pause(delayMs(POISON, Math.min(...suspects.map((lane) => lane.poison!.attempts))));
     for (const lane of suspects) {
       if (this.#signal.aborted) return;
-      await this.#apply(batch, [{ lane, messages: lane.messages.slice(lane.next, lane.next + 1) }]);
+      if (this.#awaitsMore(lane)) await this.#completeUpdate(batch, lane);
+      else await this.#apply(batch, [{ lane, messages: lane.messages.slice(lane.next, lane.next + 1) }]);
     }
+  }
+
+  /**
+   * An update that leaves large columns out, of a row that the copy does not have yet and that cannot be without them: a
+   * source sends the rest soon, behind it in its partition.
+   */
+  #awaitsMore(lane: Lane): boolean {
+    const { error } = lane.poison!;
+    const { events } = this.#deps.workshop.work;
+    if (events === null || !(error instanceof ConnectorFault) || error.sqlState !== NOT_NULL_VIOLATION)
+      return false;
+    const message = lane.messages[lane.next]!;
+    if (!events.isPartial(message)) return false;
+    const now = this.#deps.clock.now();
+    const known = this.#awaited.get(lane.partitionId);
+    if (known?.offset !== message.offset) {
+      if (this.#awaited.size >= AWAITED_MAX) this.#awaited.clear();
+      this.#awaited.set(lane.partitionId, { offset: message.offset, since: now });
+      return true;
+    }
+    return now - known.since < AWAITED_MS;
+  }
+
+  async #completeUpdate(batch: Batch, lane: Lane): Promise<void> {
+    const rest = lane.messages.slice(lane.next);
+    const complete = this.#deps.workshop.work.events!.complete(rest);
+    // Given back it comes again at once, with what has come behind it.
+    if (complete === null) await batch.acknowledger.release([lane]);
+    else
+      await this.#apply(batch, [{ lane, messages: [complete.message, ...rest.slice(1, complete.messages)] }]);
   }
 
   /** One transaction and the acknowledgement of what it settled. */
