@@ -17,6 +17,7 @@ import { popAck } from './workloads/pop_ack.ts';
 import { push } from './workloads/push.ts';
 import { singlePush } from './workloads/single_push.ts';
 import { sinks } from './workloads/sinks.ts';
+import { source } from './workloads/source.ts';
 import { timers } from './workloads/timers.ts';
 import { transactions } from './workloads/transactions.ts';
 
@@ -29,6 +30,7 @@ const WORKLOADS: readonly Workload[] = [
   transactions,
   kv,
   timers,
+  source,
   sinks,
   copyLag,
   idle,
