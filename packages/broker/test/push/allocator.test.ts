@@ -275,6 +275,26 @@ test('created_at never goes back when the clock does', async (t) => {
   await assertLogInvariants(rig.db);
 });
 
+test('new lanes cost the same beside many, also when the plans were made for a few', async (t) => {
+  const rig = await Rig.open(t);
+  await lanes(rig, 60, ...Array.from({ length: 10 }, (_, i) => `first${i}`));
+  await sql(rig.db, 'ANALYZE queen.log_partitions');
+  const read = await rig.db.transaction(async (tx) => {
+    for (let round = 0; round < 10; round++) {
+      const names = Array.from({ length: 100 }, (_, i) => ({ queue: QUEUE, partition: `p${round}.${i}` }));
+      await provision(tx, DEFAULT_TENANT, names);
+    }
+    const [row] = await sql<{ entries: number }>(
+      tx,
+      `SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid))::bigint AS entries
+         FROM pg_index i WHERE i.indrelid = 'queen.log_partitions'::regclass`,
+    );
+    return row!.entries;
+  });
+  // Looked for twice, and once more by the insert.
+  assert.ok(read <= 4 * 1_000, `${read} entries of indexes were read for 1,000 lanes`);
+});
+
 test('a push is a HOT update, and changes the indexed columns at most once a second', async (t) => {
   const rig = await Rig.open(t, { poolSize: 1 });
   const [a] = (await lanes(rig, 60, 'a')) as [number];

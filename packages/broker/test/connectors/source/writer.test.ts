@@ -82,6 +82,9 @@ suite('a bundle leaves', () => {
     // The second one did not fit into the first one's.
     assert.deepEqual(ids(begun), ['1:0 1:1']);
     transaction(1);
+    assert.equal(writer.waiting, 1);
+    assert.ok(!writer.full);
+    transaction(3);
     assert.equal(writer.waiting, 2);
     assert.ok(writer.full);
   });

@@ -265,7 +265,7 @@ export class Pipeline implements StreamHandler {
     this.#advancedMs = this.#options.clock.now();
     this.#options.committed(bundle);
     this.#resume();
-    if (this.#writer.waiting <= 1) this.#pump();
+    if (this.#writer.waiting === 0) this.#pump();
   }
 
   #second(): void {

@@ -17,7 +17,7 @@ export interface WriterOptions {
   readonly failed: (error: unknown) => void;
 }
 
-/** Full bundles that wait, beside the one under way. */
+/** Full bundles that wait. */
 const QUEUED_MAX = 2;
 
 export class BundleWriter {
@@ -34,7 +34,7 @@ export class BundleWriter {
 
   /** The line is full: nothing more should be read. */
   get full(): boolean {
-    return this.#queue.length >= QUEUED_MAX;
+    return this.waiting >= QUEUED_MAX;
   }
 
   /** Nothing waits and nothing is under way. */
@@ -42,8 +42,9 @@ export class BundleWriter {
     return this.#flight === null && this.#queue.length === 0;
   }
 
+  /** Beside the one under way. */
   get waiting(): number {
-    return this.#queue.length;
+    return Math.max(0, this.#queue.length - (this.#flight === null ? 0 : 1));
   }
 
   /** For the bundler. */
