@@ -86,6 +86,12 @@ export class Application {
     return [...this.#poisons.values()];
   }
 
+  /** Sends all of it, and the check of what is checked late, without a way back. */
+  send(entries: readonly Entry[], layered: boolean): Promise<SqlResult>[] {
+    const steps = entries.map(({ message, operation }): Step => ({ ...operation, message }));
+    return [...this.#send(steps, layered).map(({ answer }) => answer), this.#session.session.query(CHECK)];
+  }
+
   async #passesChecks(): Promise<boolean> {
     try {
       await this.#session.session.query(CHECK);

@@ -1,9 +1,9 @@
 /** One transaction in the target: lock the progress, skip what is done, apply the rest, raise the progress, commit. */
 import { buggify } from '../../../observability/buggify.ts';
 import { ConnectorFault } from '../fault.ts';
-import { all } from './all.ts';
+import { all, settle } from './all.ts';
 import { Application, BATCH, type Entry, type Poison } from './application.ts';
-import { PayloadFault } from './faults.ts';
+import { classOf, PayloadFault } from './faults.ts';
 import type { Lane } from './lane.ts';
 import type { Message } from './message.ts';
 import type { Prepared } from './prepared.ts';
@@ -44,12 +44,55 @@ export async function applyBatch(
   }
 }
 
+/** A batch that was begun: its progress is locked, its messages are read. */
+interface Begun {
+  readonly done: ReadonlyMap<string, number>;
+  readonly entries: readonly Entry[];
+  /** What cannot be read, by partition id. */
+  readonly poisons: Map<string, Poison>;
+}
+
+/**
+ * First in the hope that nothing is wrong: the rows, the progress and the commit leave in one go. An error about the data undoes
+ * it all, and the batch begins again with savepoints, to find out whose it is.
+ */
 async function transaction(
   session: Prepared,
   progress: Progress,
   work: Work,
   parts: readonly Part[],
 ): Promise<Outcome> {
+  let begun = await begin(session, progress, work, parts);
+  const application = new Application(session, work.writing);
+  // A statement that is not ours is looked at before the commit.
+  if (!work.foreign && begun.entries.length > 0) {
+    const outcome = outcomeOf(parts, begun.done, begun.poisons);
+    const sent = application.send(begun.entries, work.layered);
+    const raised = progress.advance(session, reachedBy(parts, outcome));
+    buggify('sink.written');
+    // Behind a statement that failed a COMMIT is a rollback, and answers without an error: the first failure counts.
+    const { failed } = await settle([...sent, raised, session.session.query('COMMIT')]);
+    if (failed === null) {
+      buggify('sink.committed');
+      return outcome;
+    }
+    if (failed.index >= sent.length || classOf(failed.error) !== 'data') throw failed.error;
+    begun = await begin(session, progress, work, parts);
+  }
+  for (const poison of await application.apply(begun.entries, work.layered)) {
+    begun.poisons.set(poison.message.partitionId, poison);
+  }
+  const outcome = outcomeOf(parts, begun.done, begun.poisons);
+  await commit(session, progress, work, parts, outcome);
+  return outcome;
+}
+
+async function begin(
+  session: Prepared,
+  progress: Progress,
+  work: Work,
+  parts: readonly Part[],
+): Promise<Begun> {
   const ordered = [...parts].sort((a, b) => Number(a.lane.partitionId) - Number(b.lane.partitionId));
   const done = await progress.begin(
     session,
@@ -59,20 +102,11 @@ async function transaction(
   const entries: Entry[] = [];
   for (const { lane, messages } of ordered) {
     const last = done.get(lane.partitionId)!;
-    const poison = readAll(
-      messages.filter(({ offset }) => offset > last),
-      work,
-      entries,
-    );
+    const left = messages.filter(({ offset }) => offset > last);
+    const poison = readAll(left, work, entries);
     if (poison !== null) poisons.set(lane.partitionId, poison);
   }
-  const application = new Application(session, work.writing);
-  for (const poison of await application.apply(entries, work.layered)) {
-    poisons.set(poison.message.partitionId, poison);
-  }
-  const outcome = outcomeOf(parts, done, poisons);
-  await commit(session, progress, work, parts, outcome);
-  return outcome;
+  return { done, entries, poisons };
 }
 
 /** Adds what the messages do, up to the first one that cannot be read. */
@@ -111,23 +145,26 @@ function outcomeOf(
   return { settled, applied, skipped, poisons };
 }
 
-async function commit(
-  session: Prepared,
-  progress: Progress,
-  work: Work,
-  parts: readonly Part[],
-  { settled, applied }: Outcome,
-): Promise<void> {
-  const reached = parts.flatMap(({ lane, messages }, index) => {
+/** How far each partition is applied with it. */
+function reachedBy(parts: readonly Part[], { settled }: Outcome) {
+  return parts.flatMap(({ lane, messages }, index) => {
     const last = messages[settled[index]! - 1];
     return last === undefined
       ? []
       : [{ partitionId: lane.partitionId, partition: lane.partition, offset: last.offset }];
   });
-  if (work.foreign && applied > 0) await assertInTransaction(session);
-  const raised = applied > 0 ? [progress.advance(session, reached)] : [];
+}
+
+async function commit(
+  session: Prepared,
+  progress: Progress,
+  work: Work,
+  parts: readonly Part[],
+  outcome: Outcome,
+): Promise<void> {
+  if (work.foreign && outcome.applied > 0) await assertInTransaction(session);
+  const raised = outcome.applied > 0 ? [progress.advance(session, reachedBy(parts, outcome))] : [];
   if (raised.length > 0) buggify('sink.written');
-  // A COMMIT behind a statement that failed answers without an error: the first failure counts.
   await all([...raised, session.session.query('COMMIT')]);
   buggify('sink.committed');
 }
