@@ -157,7 +157,7 @@ async function drain(
       await rig.deleteQueue(name);
       return { rate: (messages - first!.applied) / seconds, latencies: [] };
     }
-    await sleep(5);
+    await sleep(20);
   }
 }
 
@@ -165,7 +165,7 @@ async function measure(rig: Rig, scale: Scale, target: ConnectorTarget): Promise
   const session = await target.session();
   await session.query(TABLE);
   await session.close();
-  const messages = scale.quick ? 4_000 : 40_000;
+  const messages = scale.quick ? 6_000 : 40_000;
   const rounds = scale.quick ? 1 : 3;
   const rows: Row[] = [];
   const goals: Result['goals'] = [];
