@@ -120,7 +120,7 @@ test('an answer has a bound: what has no room in it comes without its data', asy
 });
 
 test('what is missing or wrong', async (t) => {
-  const live = await openLive(t);
+  const live = await openLive(t, { alone: 'breaks the statements of one process' });
   const good = { transactionId: 'm', partitionId: '1', data: { text: 'x' } };
   const refused = async (body: unknown) => live.ask('POST', TRACES, body);
   for (const body of [
