@@ -4,7 +4,8 @@ import { test } from 'node:test';
 import { DEFAULT_TENANT } from '../../packages/broker/src/engine/types.ts';
 import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
-import { type Live, openLive, sql } from './live.ts';
+import { tracesByName, tracesOfMessage } from '../../packages/broker/src/store/traces.ts';
+import { type Live, openLive } from './live.ts';
 
 interface Trace {
   id: string;
@@ -90,33 +91,41 @@ test('data comes back as its text was: no digit of a number is lost', async (t) 
 });
 
 test('an answer has a bound: what has no room in it comes without its data', async (t) => {
-  const live = await openLive(t);
+  const whole = { id: 'i', eventType: 'e', group: 'g', worker: 'w', createdAtMicros: 0 };
+  const trace = { ...whole, data: null, omitted: true, names: [] };
+  const live = await openLive(t, {
+    face: ({ traces }) => ({
+      traces: {
+        write: (note) => traces.write(note),
+        ofMessage: () => Promise.resolve([trace]),
+        byName: traces.byName,
+        names: traces.names,
+      },
+    }),
+  });
   const partitionId = await partition(live, 'q');
-  await sql(
-    live.broker.db,
-    `WITH made AS (
-       INSERT INTO queen.message_traces
-         (tenant_id, partition_id, transaction_id, consumer_group, event_type, data, worker_id)
-       SELECT $1::uuid, $2::bigint, 'm', 'g', 'info', to_json(repeat('x', 1048374)), 'w' FROM generate_series(1, 36)
-       RETURNING id, tenant_id, created_at)
-     INSERT INTO queen.message_trace_names (trace_id, trace_name, tenant_id, created_at)
-     SELECT id, 'large', tenant_id, created_at FROM made`,
-    [DEFAULT_TENANT, Number(partitionId)],
-  );
-  for (const path of [`${partitionId}/m`, 'by-name/large?limit=1000']) {
-    const { body } = await live.ask<Listing<Trace & { dataOmitted?: boolean }>>('GET', `${TRACES}/${path}`);
-    const whole = body.traces.filter((trace) => trace.data !== null);
-    assert.deepEqual([body.traces.length, whole.length], [36, 33], path);
-    for (const trace of body.traces) {
-      const expected = trace.data === null ? [true, []] : [undefined, ['large']];
-      assert.deepEqual([trace.dataOmitted, trace.trace_names], expected, path);
-    }
+  for (const n of [1, 2, 3, 4]) {
+    await write(live, { transactionId: 'm', partitionId, traceNames: ['x'], data: `${n}${'x'.repeat(97)}` });
   }
-  const next = await live.ask<Listing<Trace>>('GET', `${TRACES}/by-name/large?limit=10&offset=33`);
-  assert.ok(
-    next.body.traces.every((trace) => trace.data !== null),
-    'another page has them',
-  );
+  const { db } = live.broker;
+  const id = Number(partitionId);
+  // A hundred bytes with its quotes, and a name of one: the third one takes it over 250.
+  for (const rows of [
+    await tracesOfMessage(db, DEFAULT_TENANT, id, 'm', { limit: 10, bytesMax: 250 }),
+    await tracesByName(db, DEFAULT_TENANT, 'x', { limit: 10, skip: 0, bytesMax: 250 }),
+  ]) {
+    assert.deepEqual(
+      rows.map(({ data, omitted, names }) => [data?.length, omitted, names]),
+      [...Array(3).fill([100, false, ['x']]), [undefined, true, []]],
+    );
+  }
+  const page = { limit: 10, skip: 3, bytesMax: 0 };
+  const [last] = await tracesByName(db, DEFAULT_TENANT, 'x', page);
+  assert.match(last!.data!, /^"4x/, 'the first one of a page is always whole');
+  assert.equal((await tracesOfMessage(db, DEFAULT_TENANT, id, 'm', { limit: 2, bytesMax: 0 })).length, 2);
+
+  const { body } = await live.ask<Listing<Record<string, unknown>>>('GET', `${TRACES}/${partitionId}/m`);
+  assert.deepEqual([body.traces[0]!.data, body.traces[0]!.dataOmitted], [null, true]);
 });
 
 test('what is missing or wrong', async (t) => {
