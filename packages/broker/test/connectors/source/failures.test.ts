@@ -87,7 +87,7 @@ suite('a source goes on', () => {
     assert.equal((await rig.lease('s'))?.node, 'two');
     // Somebody else has its lease while it works, and does not live long.
     const { version } = (await rig.state.read('src:s:lease'))!;
-    await rig.state.put('src:s:lease', '{"node":"three","incarnation":"x"}', version, 2);
+    await rig.state.put('src:s:lease', '{"node":"three","incarnation":"x"}', version, 6);
     await inPhase(two, 'standby');
     assert.equal(two.status.facts.owner, 'three');
     await upstream.sql("INSERT INTO t VALUES (3, 'three')");
@@ -144,9 +144,9 @@ suite('a source goes on', () => {
     for (let i = 0; i < 5; i++)
       await upstream.sql("INSERT INTO busy SELECT repeat('x', 500) FROM generate_series(1, 2000)");
     const began = performance.now();
-    await own.down(30_000);
+    await own.down(90_000);
     const tookMs = performance.now() - began;
-    assert.ok(tookMs < 8_000, `the stop took ${tookMs} ms`);
+    assert.ok(tookMs < 40_000, `the stop took ${tookMs} ms`);
     await until('it has noticed', () => unit.status.phase === 'error');
     await own.up();
     await until('it streams again', () => unit.status.phase === 'streaming', 30_000);
