@@ -170,7 +170,9 @@ for (const major of [17, 18] as const) {
         CREATE DOMAIN types.small AS int CHECK (VALUE < 100000);
         CREATE COLLATION public.caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
         RESET search_path`);
-      for (const [name, columns, key, rows] of KEYS) {
+      // The comparison of keys is the same in both: a part of them will do for the older one.
+      const keys = KEYS.filter((_, i) => major === 18 || i % 4 === 0);
+      for (const [name, columns, key, rows] of keys) {
         const quoted = `"Key of ""${name}"""`;
         const sql = (text: string) => text.replaceAll('pg_temp_free', 'types');
         await database.sql(
