@@ -57,7 +57,8 @@ class Story {
   }
 
   transaction(...changes: (() => void)[]): void {
-    this.#lsn += 0x138n;
+    // The first one's commit begins where the chunk's marker ends.
+    if (this.notes.length > 0) this.#lsn += 0x138n;
     this.#stored++;
     this.#xid++;
     this.#seq = 0;
@@ -141,7 +142,7 @@ class Story {
     return {
       messages: this.messages,
       tables,
-      copiedBy: 0x1100n,
+      copiedBy: 0x1037n,
       bundleMessages: 100,
       journal: { table: JOURNAL, column: 'changes' },
       judgeRow(table, found, former) {

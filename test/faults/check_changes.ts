@@ -109,19 +109,27 @@ function readAll(messages: readonly StoredMessage[], faults: string[]): Read[] {
 }
 
 function checkTransactions(history: SourceHistory, read: readonly Read[], faults: string[]): void {
-  for (const [lsn, messages] of Map.groupBy(read, ({ event }) => event.lsn)) {
-    const copied = messages[0]!.event.xid === null;
-    const what = `the ${copied ? 'chunk' : 'transaction'} at ${hex(lsn)}`;
-    const same = (of: (message: Read) => string | null) => new Set(messages.map(of)).size === 1;
-    if (!same(({ event }) => event.xid)) faults.push(`${what} has two xids`);
-    if (!same(({ event }) => event.ts)) faults.push(`${what} has two times`);
-    if (!same(({ epoch }) => epoch)) faults.push(`${what} has two epochs`);
-    checkPairs(what, messages, faults);
-    if (copied) continue;
-    const whole = messages.length <= history.bundleMessages;
-    if (whole && !same(({ stored }) => stored)) faults.push(`${what} was not stored at once`);
-    if (history.journal !== undefined) checkCount(history.journal, what, messages, faults);
-  }
+  // A chunk may lie where the next transaction's commit begins.
+  const what = ({ event: { lsn, xid } }: Read) =>
+    `the ${xid === null ? 'chunk' : 'transaction'} at ${hex(lsn)}`;
+  for (const [name, messages] of Map.groupBy(read, what)) checkTogether(history, name, messages, faults);
+}
+
+function checkTogether(
+  history: SourceHistory,
+  what: string,
+  messages: readonly Read[],
+  faults: string[],
+): void {
+  const same = (of: (message: Read) => string | null) => new Set(messages.map(of)).size === 1;
+  if (!same(({ event }) => event.xid)) faults.push(`${what} has two xids`);
+  if (!same(({ event }) => event.ts)) faults.push(`${what} has two times`);
+  if (!same(({ epoch }) => epoch)) faults.push(`${what} has two epochs`);
+  checkPairs(what, messages, faults);
+  if (messages[0]!.event.xid === null) return;
+  const whole = messages.length <= history.bundleMessages;
+  if (whole && !same(({ stored }) => stored)) faults.push(`${what} was not stored at once`);
+  if (history.journal !== undefined) checkCount(history.journal, what, messages, faults);
 }
 
 /** One event a change, but for a row that changes its partition: gone there, new here. */

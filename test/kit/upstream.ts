@@ -118,7 +118,11 @@ export class UpstreamDatabase {
 
   /** Statements one after the other, on one session; the rows of the last one. */
   async sql(text: string, params?: unknown[]): Promise<Row[]> {
-    this.#client ??= this.connect();
+    this.#client ??= this.connect().catch((error: unknown) => {
+      // The server may be back at the next call.
+      this.#client = null;
+      throw error;
+    });
     const client = await this.#client;
     const result = (await client.query(text, params)) as pg.QueryResult<Row> | pg.QueryResult<Row>[];
     return Array.isArray(result) ? result.at(-1)!.rows : result.rows;
@@ -127,7 +131,7 @@ export class UpstreamDatabase {
   /** A session of its own; the caller ends it. */
   async connect(): Promise<pg.Client> {
     const { host, port, user } = this.server;
-    const client = new pg.Client({ host, port, user, database: this.name });
+    const client = new pg.Client({ host, port, user, database: this.name, connectionTimeoutMillis: 20_000 });
     client.on('error', () => {
       this.#client = null;
     });
