@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { freshDatabase } from '../../../../test/kit/postgres.ts';
+import { DEFAULT_TENANT } from '../../src/engine/types.ts';
 import { statement } from '../../src/store/database.ts';
 import { maintenanceNow, retentionStep } from '../../src/store/retention.ts';
 import {
@@ -310,6 +311,38 @@ test('sink hold: a sink that resolves holds from its point on, by time or by off
   await database.advanceClock(10); // ages 90, 80, 70
   assert.equal((await step('segments'))?.rows, 1);
   assert.deepEqual(await bases(), [3, 4]);
+});
+
+test('sink hold: a connector holds what its group has not passed, by its own name for it or by the default', async (t) => {
+  for (const [settings, group] of [
+    ['{"queue":"q"}', 'pg-copy'],
+    ['{"queue":"q","consumerGroup":"own"}', 'own'],
+  ] as const) {
+    const { database, db, id, fill, step, bases } = await setup(t, {
+      retentionEnabled: true,
+      retentionSeconds: 5,
+      retentionSinkHold: 'copy',
+      retentionSinkHoldMaxSeconds: 1000,
+    });
+    await fill([1, 1, 1]);
+    await database.advanceClock(50);
+    const put = (kind: string) =>
+      db.query(
+        statement(
+          'test_connector',
+          `INSERT INTO queen.connectors (tenant_id, name, document, version) VALUES ($1::uuid, 'copy', $2::text::json, 1)
+           ON CONFLICT (tenant_id, name) DO UPDATE SET document = EXCLUDED.document`,
+        ),
+        [DEFAULT_TENANT, `{"kind":"${kind}","sink":${settings}}`],
+      );
+    await setCursor(db, id, group, 1);
+    // A source of that name is no sink, and nobody can tell.
+    await put('source');
+    assert.equal((await step('segments'))?.rows, 0);
+    await put('sink');
+    assert.equal((await step('segments'))?.rows, 2);
+    assert.deepEqual(await bases(), [2]);
+  }
 });
 
 test('a step puts a wrong recorded age right', async (t) => {

@@ -33,14 +33,6 @@ $$;
 CREATE OR REPLACE FUNCTION queen.sidecar_seconds(p_window int, p_completed int) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT greatest(p_window, p_completed, 900)::bigint $$;
 
--- Where a sink stands on one partition: the time up to which it has stored everything, or the highest offset
--- that it has stored. No row, or two NULLs, means that nobody can tell, and then everything is held for as
--- long as the queue allows. Whatever implements a kind of sink replaces this function; without one, no name
--- resolves.
-CREATE OR REPLACE FUNCTION queen.retention_sink_point(p_tenant uuid, p_sink text, p_partition bigint)
-RETURNS TABLE (committed_at timestamptz, committed_offset bigint)
-LANGUAGE sql STABLE AS $$ SELECT NULL::timestamptz, NULL::bigint WHERE false $$;
-
 -- Partitions whose oldest segment (or sidecar row, for 'sidecar') is old enough for a rule of their queue,
 -- read from where the previous list stopped: in the order of (queue, age, id), from just after
 -- (p_after_queue, p_after_at, p_after_id) on. Partitions that are due but blocked (a consumer that is behind,
@@ -142,7 +134,7 @@ END $$;
 --                         no group at all: nothing
 --   3 max wait            older than max_wait_time_seconds, whatever leases and groups say
 --
--- A sink hold stops 1 and 2, never 3, and never for data older than the hold's maximum.
+-- A sink hold stops 1 and 2, never 3, and never for data older than the hold's maximum: see retention_sink_point.
 CREATE OR REPLACE FUNCTION queen.retention_step(p_partition bigint, p_phase text, p_now timestamptz, p_rows int)
 RETURNS TABLE (segments bigint, messages bigint, more boolean, rule text)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
@@ -278,7 +270,7 @@ END $$;
 
 -- What makes a partition removable, apart from its age: nothing retained, no dead letter that refers to it, no
 -- group that leased or met it since the cutoff, and no hash that could still turn a push into a duplicate (a
--- deduplication window may be longer than the cleanup's patience). A seam like retention_sink_point: whatever keeps state
+-- deduplication window may be longer than the cleanup's patience). Whatever keeps state
 -- of its own about a partition has to be asked here.
 CREATE OR REPLACE FUNCTION queen.partition_unused(p_partition bigint, p_cutoff timestamptz, p_now timestamptz)
 RETURNS boolean

@@ -81,3 +81,16 @@ BEGIN
   END IF;
   RETURN TRUE;
 END $$;
+
+-- Where a sink stands on one partition: the time up to which it has stored everything, or the highest offset that it has
+-- stored. No row, or two NULLs, means that nobody can tell (no such sink, or none that has met the partition), and
+-- then retention holds everything for as long as the queue allows. A sink that is a connector stands where its group does.
+CREATE OR REPLACE FUNCTION queen.retention_sink_point(p_tenant uuid, p_sink text, p_partition bigint)
+RETURNS TABLE (committed_at timestamptz, committed_offset bigint)
+LANGUAGE sql STABLE AS $$
+  SELECT NULL::timestamptz, g.committed
+    FROM queen.connectors c
+    JOIN queen.log_consumers g ON g.partition_id = p_partition
+                              AND g.consumer_group = coalesce(c.document #>> '{sink,consumerGroup}', 'pg-' || c.name)
+   WHERE c.tenant_id = p_tenant AND c.name = p_sink AND c.document ->> 'kind' = 'sink'
+$$;
