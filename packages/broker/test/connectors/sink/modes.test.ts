@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { SinkRig, STORE_ID, sharedServer } from './rig.ts';
 
-const server = sharedServer({ before, after });
+const server = sharedServer({ before, after }, 15);
 
 suite('append', () => {
   test('keys by exact name, defaults, generated and identity columns, composites and arrays', async (t) => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { SinkRig, sharedServer, until } from './rig.ts';
 
-const server = sharedServer({ before, after });
+const server = sharedServer({ before, after }, 17);
 
 const TABLE = `
   CREATE TYPE mood AS ENUM ('fine');

@@ -33,10 +33,12 @@ export { until };
 
 export const STORE_ID = '11111111-2222-3333-4444-555555555555';
 
-/** Which server the sinks of a run write to: `QUEEN_TEST_TARGET=15`. */
-export function targetMajor(): 15 | 17 | 18 {
-  const asked = process.env.QUEEN_TEST_TARGET ?? '';
-  return asked === '15' ? 15 : asked === '17' ? 17 : 18;
+type Major = 15 | 17 | 18;
+
+/** Which server the sinks of a run write to: `QUEEN_TEST_TARGET=15` for all files, else what the file asks for. */
+function targetMajor(asked: Major): Major {
+  const wanted = Number(process.env.QUEEN_TEST_TARGET || asked);
+  return wanted === 15 || wanted === 17 ? wanted : 18;
 }
 
 export interface StartOptions {
@@ -324,13 +326,13 @@ export interface Shared {
   readonly upstream: Upstream;
 }
 
-export function sharedServer(hooks: {
-  before(fn: () => Promise<void>): void;
-  after(fn: () => Promise<void>): void;
-}): () => Shared {
+export function sharedServer(
+  hooks: { before(fn: () => Promise<void>): void; after(fn: () => Promise<void>): void },
+  major: Major = 18,
+): () => Shared {
   let shared: (Shared & { store: TestDatabase }) | null = null;
   hooks.before(async () => {
-    const upstream = await Upstream.start({ major: targetMajor() });
+    const upstream = await Upstream.start({ major: targetMajor(major) });
     const store = await freshDatabase();
     shared = { upstream, store, broker: await openBroker(store) };
   });

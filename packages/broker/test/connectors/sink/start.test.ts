@@ -1,9 +1,10 @@
 /** What is checked before a sink works, and what it says. */
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
+import { startPooler } from '../../../../../test/trials/transaction_pooler.ts';
 import { SinkRig, sharedServer, until } from './rig.ts';
 
-const server = sharedServer({ before, after });
+const server = sharedServer({ before, after }, 15);
 
 async function fails(
   rig: SinkRig,
@@ -157,5 +158,15 @@ suite('checks of a sink', () => {
     } finally {
       await rig.sql(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
     }
+  });
+
+  test('a pooler that lends a connection for a transaction is told from a database', async (t) => {
+    const rig = await SinkRig.open(t, server());
+    await rig.sql('CREATE TABLE t (id int)');
+    const { host, port, user } = rig.target.server;
+    const pooler = await startPooler(t, { host, port }, { user, database: rig.target.name });
+    const fault = await rig.start({ table: 't', mode: 'append' }, { port: pooler.port }).failed();
+    assert.equal(fault.code, 'postgres');
+    assert.match(fault.message, /session pooling/);
   });
 });
