@@ -53,3 +53,15 @@ test('text that only looks like an import is none', () => {
   assert.deepEqual(faults('store/a.ts', "export const d = new URL('../engine/', import.meta.url);"), []);
   assert.deepEqual(faults('store/a.ts', "// see ../engine/types.ts\nconst from = '../engine/types.ts';"), []);
 });
+
+test('the client: imports point down, and nothing comes from outside', () => {
+  const client = (file: string, text: string): string[] =>
+    faultsOf(join(import.meta.dirname, '../packages/client/src', file), text);
+  assert.deepEqual(client('queue/queue.ts', "import { push } from '../calls/push.ts';"), []);
+  assert.deepEqual(client('wire/transport.ts', "import { QueenError } from '../errors.ts';"), []);
+  assert.equal(client('wire/transport.ts', "import { push } from '../calls/push.ts';").length, 1);
+  assert.match(client('errors.ts', "import { Queen } from './client.ts';")[0] ?? '', /nobody below/);
+  for (const outside of ['node:crypto', 'undici']) {
+    assert.match(client('uuid.ts', `import x from '${outside}';`)[0] ?? '', /nothing from outside/, outside);
+  }
+});

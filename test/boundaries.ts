@@ -3,10 +3,12 @@ import { dirname, join, relative, resolve } from 'node:path';
 
 /**
  * The floors of the broker: imports point down only. A request goes down once and its answer comes up once,
- * and this check keeps it so. Run by `npm run check`.
+ * and this check keeps it so. The client has floors too, and runs where there is neither Node nor a package. Run by
+ * `npm run check`.
  */
 const ROOT = join(import.meta.dirname, '..');
 const SOURCE = join(ROOT, 'packages/broker/src');
+const CLIENT = join(ROOT, 'packages/client/src');
 
 /** For each floor what it may import, besides itself and packages of npm. */
 const MAY_IMPORT: Record<string, readonly string[]> = {
@@ -22,6 +24,19 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   '': ['config', 'start', 'http', 'connectors', 'engine', 'store', 'log', 'observability'],
 };
 
+/** The same for the client. What lies beside its floors is words that all of them use, and the two at the top. */
+const CLIENT_MAY_IMPORT: Record<string, readonly string[]> = {
+  brokers: [],
+  wire: ['brokers', ''],
+  calls: ['wire', ''],
+  consume: ['calls', 'wire', ''],
+  produce: ['calls', 'wire', ''],
+  services: ['calls', 'wire', ''],
+  queue: ['services', 'produce', 'consume', 'calls', 'wire', ''],
+  '': ['queue', 'services', 'produce', 'consume', 'calls', 'wire', 'brokers'],
+};
+const CLIENT_TOP = new Set(['client.ts', 'index.ts']);
+
 /** Node modules that the pure floor may use: no I/O, no clock. */
 const PURE_BUILTINS = new Set(['node:buffer', 'node:zlib', 'node:util', 'node:crypto', 'node:assert']);
 
@@ -30,24 +45,30 @@ const IMPORT =
 
 /** One sentence for each import that points the wrong way. */
 export function faultsOf(file: string, text: string): string[] {
-  const name = relative(SOURCE, file);
+  const ofClient = file.startsWith(CLIENT);
+  const source = ofClient ? CLIENT : SOURCE;
+  const name = relative(source, file);
   const floor = name.includes('/') ? name.slice(0, name.indexOf('/')) : '';
-  const allowed = MAY_IMPORT[floor];
+  const allowed = (ofClient ? CLIENT_MAY_IMPORT : MAY_IMPORT)[floor];
   if (allowed === undefined) return [`${name}: there is no floor "${floor}" (see test/boundaries.ts)`];
   const faults: string[] = [];
   for (const match of text.matchAll(IMPORT)) {
     const target = match[1] ?? match[2] ?? match[3] ?? '';
     if (!target.startsWith('.')) {
+      if (ofClient) faults.push(`${name}: the client imports nothing from outside (${target})`);
       if (floor === 'log' && target.startsWith('node:') && !PURE_BUILTINS.has(target)) {
         faults.push(`${name}: log/ is pure, it may not import ${target}`);
       }
       continue;
     }
     if (!/\.(ts|json)$/.test(target)) faults.push(`${name}: import of ${target} lacks its .ts`);
-    const to = relative(SOURCE, resolve(dirname(file), target));
+    const to = relative(source, resolve(dirname(file), target));
     if (to.startsWith('..')) {
       faults.push(`${name}: imports ${target} from outside the package's sources`);
       continue;
+    }
+    if (ofClient && CLIENT_TOP.has(to) && !CLIENT_TOP.has(name)) {
+      faults.push(`${name}: nobody below imports ${to}`);
     }
     const toFloor = to.includes('/') ? to.slice(0, to.indexOf('/')) : '';
     if (toFloor !== floor && !allowed.includes(toFloor)) {
@@ -58,7 +79,9 @@ export function faultsOf(file: string, text: string): string[] {
 }
 
 if (import.meta.main) {
-  const files = globSync('**/*.ts', { cwd: SOURCE }).map((file) => join(SOURCE, file));
+  const files = [SOURCE, CLIENT].flatMap((cwd) =>
+    globSync('**/*.ts', { cwd }).map((file) => join(cwd, file)),
+  );
   const faults = files.flatMap((file) => faultsOf(file, readFileSync(file, 'utf8')));
   for (const fault of faults) console.error(fault);
   if (faults.length > 0) process.exitCode = 1;
