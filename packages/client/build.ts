@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
@@ -14,6 +14,12 @@ export function build(to: string): void {
   rmSync(to, { recursive: true, force: true });
   const tsc = join(HERE, '../../node_modules/.bin/tsc');
   execFileSync(tsc, ['-p', join(HERE, 'tsconfig.build.json'), '--outDir', to], { stdio: 'inherit' });
+  // The compiler rewrites imports in the modules, not in their declarations.
+  for (const file of globSync('**/*.d.ts', { cwd: to })) {
+    const path = join(to, file);
+    const text = readFileSync(path, 'utf8');
+    writeFileSync(path, text.replace(/(from |import\()(['"])(\.[^'"]*)\.ts\2/g, '$1$2$3.js$2'));
+  }
   const {
     private: _,
     scripts: __,

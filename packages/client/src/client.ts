@@ -99,7 +99,8 @@ export class Queen {
 
   /**
    * Says of messages that were popped that they are done, or what else became of them. To complete a message is to complete
-   * all before it in its partition; of several that have failed in one partition the first counts, and the others come again. What the broker did not carry out is a result with `success: false`.
+   * all before it in its partition; of several there that have failed the first counts, and the others come again. What the broker
+   * did not carry out is a result with `success: false`.
    */
   async ack(
     messages: MessageRef | readonly MessageRef[],

@@ -20,8 +20,31 @@ test('the package that is published is built, typed, and runs on the oldest Node
   assert.ok(existsSync(join(to, 'index.d.ts')) && existsSync(join(to, 'LICENSE')));
   for (const file of globSync('**/*.{js,d.ts}', { cwd: to })) {
     const text = readFileSync(join(to, file), 'utf8');
-    assert.doesNotMatch(text, /from '[^']*\.ts'|from 'node:|\bBuffer\b|\bprocess\./, file);
+    assert.doesNotMatch(text, /from '[^']*\.ts'|from '[^.]/, file);
   }
+  writeFileSync(
+    join(home, 'typed.ts'),
+    `import { Queen, type Message } from '@queen-mq/client';
+     const queue = new Queen('http://127.0.0.1').queue<{ n: number }>('typed');
+     export const taken: Promise<Message<{ n: number }>[]> = queue.pop();
+     queue.consume(({ data }) => void data.n.toFixed());
+     // @ts-expect-error: no such message goes into this queue
+     void queue.push({ data: { m: 1 } });`,
+  );
+  const compilerOptions = {
+    module: 'nodenext',
+    target: 'es2022',
+    lib: ['es2022', 'dom'],
+    types: [],
+    strict: true,
+    noEmit: true,
+  };
+  writeFileSync(join(home, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['typed.ts'] }));
+  writeFileSync(join(home, 'package.json'), '{"type":"module"}');
+  execFileSync(join(import.meta.dirname, '../../../node_modules/.bin/tsc'), ['-p', home], {
+    stdio: 'inherit',
+  });
+
   const { url } = await broker();
   writeFileSync(
     join(home, 'use.mjs'),
