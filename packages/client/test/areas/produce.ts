@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { broker, clientOf } from './setup.ts';
+import { broker, clientOf } from '../setup.ts';
 
 /** A client that counts its pushes, and what was under way at once. */
 async function counting(t: Parameters<typeof clientOf>[0]) {

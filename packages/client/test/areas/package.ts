@@ -4,8 +4,8 @@ import { existsSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { build } from '../build.ts';
-import { broker } from './setup.ts';
+import { build } from '../../build.ts';
+import { broker } from '../setup.ts';
 
 test('the package that is published is built, typed, and runs on the oldest Node that it promises', async (t) => {
   const home = mkdtempSync(join(tmpdir(), 'queen-client-'));
@@ -41,7 +41,7 @@ test('the package that is published is built, typed, and runs on the oldest Node
   };
   writeFileSync(join(home, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['typed.ts'] }));
   writeFileSync(join(home, 'package.json'), '{"type":"module"}');
-  execFileSync(join(import.meta.dirname, '../../../node_modules/.bin/tsc'), ['-p', home], {
+  execFileSync(join(import.meta.dirname, '../../../../node_modules/.bin/tsc'), ['-p', home], {
     stdio: 'inherit',
   });
 

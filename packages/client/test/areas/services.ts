@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PushError, RefusedError } from '../src/index.ts';
-import { broker, clientOf, until } from './setup.ts';
+import { PushError, RefusedError } from '../../src/index.ts';
+import { broker, clientOf, until } from '../setup.ts';
 
 interface Order {
   n: number;

@@ -3,23 +3,22 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { startBroker } from '../../../test/kit/broker.ts';
-import { freshDatabase } from '../../../test/kit/postgres.ts';
+import { broker } from '../setup.ts';
 
 /**
  * The examples of the README, each as it stands there: it has to be sound to the compiler, run to its end against a broker, and
  * print what its comments of the form `// → text` say, in that order.
  */
 const HERE = import.meta.dirname;
-const README = readFileSync(join(HERE, '../README.md'), 'utf8');
+const README = readFileSync(join(HERE, '../../README.md'), 'utf8');
 
 const examples = [...README.matchAll(/^```ts\n(.*?)^```/gms)].map(([, text]) => text!);
 
 test('every example of the README does what it says', async (t) => {
   assert.ok(examples.length >= 10, `${examples.length} examples`);
-  const { url } = await startBroker({ database: await freshDatabase(t) }, t);
-  mkdirSync(join(HERE, '../.tmp'), { recursive: true });
-  const directory = mkdtempSync(join(HERE, '../.tmp/readme-'));
+  const { url } = await broker();
+  mkdirSync(join(HERE, '../../.tmp'), { recursive: true });
+  const directory = mkdtempSync(join(HERE, '../../.tmp/readme-'));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
   const files = examples.map((text, nth) => {
     const path = join(directory, `example${nth + 1}.ts`);
@@ -29,7 +28,7 @@ test('every example of the README does what it says', async (t) => {
     writeFileSync(path, `${code}\nexport {};\n`);
     return path;
   });
-  const root = join(HERE, '../../..');
+  const root = join(HERE, '../../../..');
   writeFileSync(
     join(directory, 'tsconfig.json'),
     JSON.stringify({ extends: join(root, 'tsconfig.json'), include: ['*.ts'] }),

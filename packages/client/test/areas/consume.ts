@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Delivery } from '../src/index.ts';
-import { clientOf, until } from './setup.ts';
+import type { Delivery } from '../../src/index.ts';
+import { clientOf, until } from '../setup.ts';
 
 const all = { subscriptionMode: 'all' } as const;
 const numbers = (count: number) => Array.from({ length: count }, (_, n) => ({ data: n }));
