@@ -3,6 +3,9 @@ import { AbortedError, QueenError, RefusedError } from '../errors.ts';
 import { pause } from '../wire/signals.ts';
 import type { Transport } from '../wire/transport.ts';
 
+/** Timers cannot be set for weeks. */
+const PAUSE_MAX_MS = 600_000;
+
 /**
  * Keeps a lease for as long as somebody works under it: extended each third of its length, so two extensions may get
  * lost. The work is told by `lost` when it is over all the same, by the broker's word or by this machine's clock: from then on
@@ -38,7 +41,7 @@ export class LeaseKeeper {
 
   async #keep(): Promise<void> {
     const signal = this.#stopped.signal;
-    const third = (this.#seconds * 1000) / 3;
+    const third = Math.min((this.#seconds * 1000) / 3, PAUSE_MAX_MS);
     try {
       for (;;) {
         await pause(Math.min(third, Math.max(0, this.#until - performance.now())), signal);

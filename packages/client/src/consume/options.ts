@@ -5,7 +5,7 @@ import type { Delivery } from './delivery.ts';
 export interface TakeOptions extends Omit<PopOptions, 'autoAck'> {
   /**
    * Length of the lease, s; it is extended while you work, so this is how soon somebody else gets the messages when this process
-   * dies. It counts instead of the queue's `leaseTime`. 3 and up, default 60.
+   * dies. It counts instead of the queue's `leaseTime`. 1 and up, default 60.
    */
   leaseSeconds?: number | undefined;
   /** Called with what went wrong and will be tried again. Default: `console.error`. */
