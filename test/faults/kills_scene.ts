@@ -146,7 +146,7 @@ export class KillsScene {
         return;
       }
       if (performance.now() > deadline) {
-        this.#keepLogs();
+        this.keepLogs();
         throw new Error(`not settled within ${withinMs} ms: ${JSON.stringify(view)}`);
       }
       await sleep(100);
@@ -156,6 +156,12 @@ export class KillsScene {
   /** A way to the store past the brokers; the caller closes it. */
   openStore(): Promise<Database> {
     return Database.open(this.store.options);
+  }
+
+  /** All that these queues hold. */
+  async messages(queues: readonly string[]): Promise<StoredMessage[]> {
+    const db = await this.openStore();
+    return readMessages(db, queues).finally(() => db.close());
   }
 
   /** Reads everything, judges it, and looks whether more comes for the life of a lease. */
@@ -179,7 +185,7 @@ export class KillsScene {
         ...asked,
       };
       const faults = [...checkChanges(history), ...this.seen];
-      if (faults.length > 0) this.#keepLogs(messages);
+      if (faults.length > 0) this.keepLogs(messages);
       assert.deepEqual(faults.slice(0, 20), [], `${faults.length} faults`);
       assert.ok(messages.length > 0);
       // Not a condition to wait for: that nothing comes.
@@ -198,7 +204,8 @@ export class KillsScene {
     }
   }
 
-  #keepLogs(messages: readonly StoredMessage[] = []): void {
+  /** For whoever looks into a failure. */
+  keepLogs(messages: readonly StoredMessage[] = []): void {
     const directory = mkdtempSync(join(tmpdir(), 'queen-fault-'));
     for (const broker of this.brokers) writeFileSync(join(directory, `${broker.name}.log`), broker.logs());
     const lines = messages.map((message) => `${JSON.stringify(message)}\n`);

@@ -47,11 +47,15 @@ export class SourceScene {
     );
   }
 
-  async create(broker: BrokerProcess, source: Record<string, unknown> = {}): Promise<void> {
+  async create(
+    broker: BrokerProcess,
+    source: Record<string, unknown> = {},
+    connection: Record<string, unknown> = {},
+  ): Promise<void> {
     const { host, port, user } = this.#server;
     const { status, body } = await new Client(broker.url).call('PUT', '/api/v1/connectors/s', {
       kind: 'source',
-      connection: { host, port, user, database: this.upstream.name, sslMode: 'disable' },
+      connection: { host, port, user, database: this.upstream.name, sslMode: 'disable', ...connection },
       source: {
         slot: `slot_${this.upstream.name}`,
         snapshot: 'never',
