@@ -29,7 +29,7 @@ export async function largeTransaction(
   const heir = await scene.broker();
   const from = performance.now();
   const second = watchMemory(heir);
-  await scene.assertAllOnce(heir);
+  await scene.assertAllOnce(heir, 60_000 + rows);
   const seconds = (performance.now() - from) / 1_000;
   const peaks = [await first.stop(), await second.stop()];
   t.diagnostic(

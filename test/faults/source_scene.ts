@@ -92,7 +92,7 @@ export class SourceScene {
   }
 
   /** Waits until the queue holds every row that was inserted, and sees that each is there once and in order. */
-  async assertAllOnce(broker: BrokerProcess): Promise<void> {
+  async assertAllOnce(broker: BrokerProcess, withinMs = 60_000): Promise<void> {
     const client = new Client(broker.url);
     const seen = this.#seen;
     const asked = { batch: 5_000, consumerGroup: 'g', subscriptionMode: 'all', autoAck: true };
@@ -105,7 +105,7 @@ export class SourceScene {
         }
         return seen.length >= this.#inserted && popped.length === 0;
       },
-      60_000,
+      withinMs,
     );
     assert.deepEqual(
       seen.map(({ n }) => n),
