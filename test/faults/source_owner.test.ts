@@ -59,6 +59,48 @@ suite('the owner of a source', () => {
     assert.equal(body.status.error, null);
   });
 
+  test('loses its slot, says so, and copies everything again when it is told to', async (t) => {
+    const scene = await SourceScene.open(t, server);
+    const broker = await scene.broker();
+    const client = new Client(broker.url);
+    await scene.create(broker);
+    await scene.reaches(broker, 'streaming');
+    await scene.insert(10);
+    await scene.assertAllOnce(broker);
+    await until('the slot is dropped', async () => {
+      const slot = `slot_${scene.upstream.name}`;
+      await scene.upstream.sql(
+        `SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots WHERE slot_name = '${slot}' AND active_pid IS NOT NULL`,
+      );
+      await scene.upstream.sql(`SELECT pg_drop_replication_slot('${slot}')`);
+      return true;
+    });
+    await scene.insert(10);
+    // Nobody is told of its end.
+    await scene.upstream.sql('DELETE FROM t WHERE id = 5');
+    const source = async () =>
+      (await client.call<{ status: { error: { code: string } | null } }>('GET', '/api/v1/connectors/s')).body;
+    await until('it says so', async () => (await source()).status.error?.code === 'slot_lost');
+    assert.equal((await client.call('POST', '/api/v1/connectors/s/resync')).status, 202);
+    await scene.reaches(broker, 'streaming');
+    await scene.insert(5);
+    const seen: { id: string; op: string; n: number }[] = [];
+    await until('all have come', async () => {
+      const popped = await client.pop('q', { batch: 100, consumerGroup: 'g', autoAck: true });
+      for (const { transactionId, data } of popped) {
+        const { op, after } = data as { op: string; after: { id: number } };
+        seen.push({ id: transactionId, op, n: after.id });
+      }
+      return seen.length >= 24;
+    });
+    const copied = Array.from({ length: 20 }, (_, i) => i + 1).filter((n) => n !== 5);
+    assert.deepEqual(
+      seen.map(({ op, n }) => [op, n]),
+      [...copied.map((n) => ['r', n]), ...[21, 22, 23, 24, 25].map((n) => ['c', n])],
+    );
+    assert.equal(new Set(seen.map(({ id }) => id)).size, seen.length);
+  });
+
   test('dies in the middle of 20,000 rows of one transaction', async (t) => {
     assert.ok((await largeTransaction(t, server, 20_000, seeded(t))) < 700);
   });
