@@ -163,7 +163,7 @@ test('while the issuer is away, its keys stay good and strangers are refused', a
 });
 
 test('an issuer that hangs is waited for only so long, before its headers and in the middle of its body', async (t) => {
-  const { server, clock, jwks, logged, outcome } = await rig(t, { timeoutMs: 150 });
+  const { server, clock, jwks, logged, outcome } = await rig(t, { timeoutMs: 1_000 });
   const silent = () => {};
   const trickling: Parameters<typeof server.publish>[0] = (_request, response) => {
     response.writeHead(200);
