@@ -314,16 +314,16 @@ suite('when the database does not answer as it should', () => {
   });
 
   test('the server is away: callers wait, fail in time, and are served as soon as it is back', async () => {
-    const { db, proxy } = await behindProxy({ poolSize: 3, acquireTimeoutMs: 300 });
+    const { db, proxy } = await behindProxy({ poolSize: 3, acquireTimeoutMs: 2_000 });
     proxy.refuse();
     await until('the loss is noticed', () => db.stats().size === 0);
     const started = performance.now();
     await assert.rejects(db.query(ONE), (error) => {
       assert.ok(error instanceof StoreError);
-      assert.match(error.message, /no database connection within 300 ms \(.*(ECONNRESET|unexpectedly)/);
+      assert.match(error.message, /no database connection within 2000 ms \(.*(ECONNRESET|unexpectedly)/);
       return error.kind === 'unavailable' && error.code === 'pool';
     });
-    assert.ok(performance.now() - started < 1_000);
+    assert.ok(performance.now() - started < 10_000);
     const waiting = Promise.all([0, 0, 0, 0, 0].map(() => db.query(ONE)));
     proxy.heal();
     assert.equal((await waiting).length, 5);
