@@ -16,8 +16,8 @@ import { SHARED_SERVER, startTestServer } from './kit/server.ts';
  */
 const ROOT = join(import.meta.dirname, '..');
 const FILES = ['packages/*/test/**/*.test.ts', 'test/**/*.test.ts'];
-/** Tests start brokers and servers of their own; on two cores more at a time only makes them late. */
-const CONCURRENCY = 2;
+/** Tests start brokers and servers of their own, and wait for them half of the time: three at a time keep two cores busy. */
+const CONCURRENCY = 3;
 /** Files that a run names for their time, so that it does not grow unseen. */
 const SLOWEST = 25;
 /** A test that takes longer is cancelled and counted as failed, and its file is ended. */
