@@ -99,7 +99,9 @@ export class EventReader {
     const old = moves && before !== null ? this.#oldKey(before) : null;
     const { shape, kind } = this.#shapes.of(named, []);
     const moved = old !== null && old.key !== key;
-    const records = shape.columns.length === 0 ? [] : [whole ? after : this.#record(shape.columns, spans)];
+    // PostgreSQL reads a whole record even for a few columns of it, and refuses some of what `json` may hold.
+    const apart = !whole || shape.raw.length > 0;
+    const records = shape.columns.length === 0 ? [] : [apart ? this.#record(shape.columns, spans) : after];
     if (shape.raw.length > 0) records.push(this.#rawRecord(shape.raw, spans));
     if (moved) records.push(old.record);
     return {
@@ -153,7 +155,9 @@ export class EventReader {
       const span = row.spans[column];
       return span !== undefined && !isNull(span);
     });
-    return told ? { key: keyOfRow(this.#target, (column) => row.spans[column]), record: before } : null;
+    if (!told) return null;
+    const key = keyOfRow(this.#target, (column) => row.spans[column]);
+    return { key, record: this.#record(this.#keyColumns, row.spans) };
   }
 
   #changed(named: readonly number[], unchanged: Buffer): number[] {
