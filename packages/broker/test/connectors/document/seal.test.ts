@@ -14,7 +14,8 @@ const unseals = (error: unknown) =>
 test('sealed and opened', () => {
   for (const password of ['x', 'ünï "cödé"', ' ', 'p'.repeat(1024)]) {
     const sealed = sealPassword(KEY, OWNER, password);
-    assert.ok(!sealed.includes(password));
+    // Shorter ones may well occur in so many random letters.
+    if (password.length > 8) assert.ok(!sealed.includes(password));
     assert.notEqual(sealed, sealPassword(KEY, OWNER, password), 'a nonce of its own each time');
     assert.equal(openPassword(KEY, OWNER, sealed), password);
   }
