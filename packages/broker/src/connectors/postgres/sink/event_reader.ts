@@ -55,10 +55,13 @@ export class EventReader {
     }
   }
 
-  /** An update that does not name all columns, since some were left unchanged: of a row that is not there it makes no whole one. */
+  /**
+   * An update that does not name all columns, since some were left unchanged: of a row that is not there it makes no whole
+   * one. So does a row under a new key that was gone from there before its large values could be read.
+   */
   isPartial(message: Message): boolean {
     const { op, unchanged } = eventOf(message.payload);
-    return op === 'u' && unchanged !== null && this.read(message).kind === 'partial';
+    return (op === 'u' || op === 'c') && unchanged !== null && this.read(message).kind === 'partial';
   }
 
   /**
