@@ -80,6 +80,9 @@ test('the disk is full, and is freed', { timeout: 200_000 }, async (t) => {
   load.start(t);
   await until('some messages are stored', async () => load.acknowledged > 50, 60_000);
 
+  // Now, while a server still has room for what it writes when somebody connects.
+  const early = await directConnection(dataDir);
+  atEnd(t, () => early.close());
   for (let round = 1; round <= 2; round++) {
     history.nemesis('the disk is full');
     const ballast = fill(disk);
@@ -87,7 +90,7 @@ test('the disk is full, and is freed', { timeout: 200_000 }, async (t) => {
     await standstill(load, disk);
     assert.equal((await fetch(`${broker.url}/health/live`)).status, 200, 'the broker lives');
     // The second time there is no room for the database's own log either, without which it cannot run.
-    if (round === 2) await exhaustLog(dataDir);
+    if (round === 2) await exhaustLog(early);
     await sleep(FULL_MS);
     const before = load.stored;
     rmSync(ballast);
@@ -136,8 +139,7 @@ const SWITCH = statement(
 );
 
 /** Begins one segment of the log after the other, until that brings the server down. */
-async function exhaustLog(dataDir: string): Promise<void> {
-  const db = await directConnection(dataDir);
+async function exhaustLog(db: Database): Promise<void> {
   try {
     for (let i = 0; i < 100; i++) await db.query(SWITCH);
     assert.fail('the log grows although there is no room');
