@@ -8,9 +8,11 @@ import { Queue } from './queue/queue.ts';
 import { Subscription } from './queue/subscription.ts';
 import { Admin } from './services/admin.ts';
 import { Connectors } from './services/connectors.ts';
+import { DeadLetters } from './services/dead_letters.ts';
 import { Groups } from './services/groups.ts';
 import { KeyValues, kvBatch } from './services/kv.ts';
 import type { KvOperation } from './services/kv_operations.ts';
+import { Log } from './services/log.ts';
 import { Messages } from './services/messages.ts';
 import { Transaction } from './services/transaction.ts';
 import { RETRIES, type RetryPolicy } from './wire/backoff.ts';
@@ -28,6 +30,8 @@ export interface ClientOptions {
   retry?: Partial<RetryPolicy> | undefined;
   /** Instead of the global one. */
   fetch?: typeof fetch | undefined;
+  /** Reads the JSON of answers; for those who must keep every digit of a number. Default: `JSON.parse`. */
+  parse?: ((text: string) => unknown) | undefined;
 }
 
 type End = (timeoutMs: number | undefined) => Promise<void>;
@@ -44,6 +48,10 @@ export class Queen {
   readonly connectors: Connectors;
   /** Messages and traces, looked at. */
   readonly messages: Messages;
+  /** Partitions, read by offset. */
+  readonly log: Log;
+  /** Of all queues; those of one queue are at its handle. */
+  readonly deadLetters: DeadLetters;
   readonly #context: Context;
   readonly #transport: Transport;
   readonly #owned = { consumer: new Set<End>(), producer: new Set<End>() };
@@ -63,6 +71,7 @@ export class Queen {
       timeoutMs = TIMEOUT_MS,
       retry,
       fetch = globalThis.fetch,
+      parse,
     } = given as ClientOptions;
     this.#transport = new Transport({
       brokers: new Brokers(urls),
@@ -70,6 +79,7 @@ export class Queen {
       retry: { ...RETRIES, ...retry },
       timeoutMs,
       fetch,
+      parse,
     });
     this.#context = {
       transport: this.#transport,
@@ -83,6 +93,8 @@ export class Queen {
     this.admin = new Admin(this.#transport);
     this.connectors = new Connectors(this.#transport);
     this.messages = new Messages(this.#transport);
+    this.log = new Log(this.#transport);
+    this.deadLetters = new DeadLetters(this.#transport, {});
   }
 
   /** A queue; `T` is what its messages hold. */

@@ -37,9 +37,10 @@ export type { DeadLetter, DeadLetterFilter, DeadLetters, Replayed } from './serv
 export type { GroupDetail, GroupStanding, Groups, LaggingPartition, SeekTarget } from './services/groups.ts';
 export type { KeyValues } from './services/kv.ts';
 export type { KvEntry, KvOperation, KvWritten, Life } from './services/kv_operations.ts';
+export type { ChangedPage, Log, LogPart, LogPlace, PartitionHead } from './services/log.ts';
 export type { LogRecord, MessageFilter, Messages, StoredMessage } from './services/messages.ts';
 export type { ConfiguredQueue, QueueOptions } from './services/queue_options.ts';
-export type { QueueDepth, QueueDetail, QueueSummary } from './services/queues.ts';
+export type { PartitionPage, QueueDepth, QueueDetail, QueueSummary } from './services/queues.ts';
 export type { PendingTimer, TimerMessage, TimerOperation, TimerResult, Timers } from './services/timers.ts';
 export type { Transaction, TransactionPart, TransactionResult } from './services/transaction.ts';
 export { mintId } from './uuid.ts';

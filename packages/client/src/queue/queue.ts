@@ -3,7 +3,15 @@ import type { NewMessage, PushResult } from '../message.ts';
 import { Producer, type ProducerOptions } from '../produce/producer.ts';
 import { DeadLetters } from '../services/dead_letters.ts';
 import { type ConfiguredQueue, configure, type QueueOptions } from '../services/queue_options.ts';
-import { depthOf, inspectQueue, type QueueDepth, type QueueDetail, removeQueue } from '../services/queues.ts';
+import {
+  depthOf,
+  inspectQueue,
+  type PartitionPage,
+  partitionsOf,
+  type QueueDepth,
+  type QueueDetail,
+  removeQueue,
+} from '../services/queues.ts';
 import { Timers } from '../services/timers.ts';
 import type { CallOptions } from '../wire/transport.ts';
 import { Subscription } from './subscription.ts';
@@ -60,6 +68,18 @@ export class Queue<T = unknown> extends Subscription<T> {
   /** @throws RefusedError `queue_not_found` */
   inspect(options: CallOptions = {}): Promise<QueueDetail> {
     return inspectQueue(this.context.transport, this.name, options);
+  }
+
+  /**
+   * One page of its partitions, by name, counted now.
+   *
+   * @param options.limit 1..10000, default 1000
+   * @throws RefusedError `queue_not_found`
+   */
+  partitions(
+    options: CallOptions & { limit?: number | undefined; offset?: number | undefined } = {},
+  ): Promise<PartitionPage> {
+    return partitionsOf(this.context.transport, this.name, options);
   }
 
   /** How much waits, for the group of this handle or, without one, for the group that is furthest behind. */

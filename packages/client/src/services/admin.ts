@@ -1,4 +1,5 @@
 import type { CallOptions, Request, Transport } from '../wire/transport.ts';
+import type { KvEntry } from './kv_operations.ts';
 import { listQueues, type QueueSummary } from './queues.ts';
 
 export interface Maintenance {
@@ -107,6 +108,30 @@ export class Admin {
     options: CallOptions = {},
   ): Promise<Switches> {
     return this.#post('/api/v1/system/kv-timers', switches, options);
+  }
+
+  /** Namespaces of keys, with how many keys each has. */
+  async kvNamespaces(options: CallOptions = {}): Promise<{ namespace: string; keys: number }[]> {
+    const path = '/api/v1/resources/kv/namespaces';
+    return (await this.#get<{ namespaces: { namespace: string; keys: number }[] }>(path, options)).namespaces;
+  }
+
+  /** All keys of a namespace, in order, page by page; without their values with `keysOnly`. */
+  async *kvKeys(
+    namespace: string,
+    options: CallOptions & { prefix?: string | undefined; keysOnly?: boolean } = {},
+  ): AsyncGenerator<Omit<KvEntry, 'value'> & { readonly value?: unknown }, void, undefined> {
+    const { prefix, keysOnly, signal } = options;
+    for (let after: string | undefined; ; ) {
+      const page = await this.#post<{ rows: KvEntry[]; truncated: boolean; nextAfter: string | null }>(
+        '/api/v1/resources/kv/list',
+        { namespace, prefix, keysOnly, after, limit: 1_000 },
+        { signal },
+      );
+      yield* page.rows;
+      if (!page.truncated || page.nextAfter === null) return;
+      after = page.nextAfter;
+    }
   }
 
   /** What waits on the disk of the broker that answers. */

@@ -36,7 +36,7 @@ export interface Replayed {
   readonly dlqRowRemoved: boolean;
 }
 
-/** The dead letters of a queue, narrowed to the partition and group of the handle that they come from. */
+/** The dead letters of a queue, narrowed to the partition and group of the handle that they come from; or of all queues. */
 export class DeadLetters<T = unknown> {
   readonly #transport: Transport;
   readonly #scope: Scope;
@@ -142,11 +142,11 @@ export class DeadLetters<T = unknown> {
    * Deletes all dead letters of the queue, or of one group of it.
    *
    * @returns how many
-   * @throws TypeError on the handle of a partition: they are deleted by queue and group only
+   * @throws TypeError for those of a partition or of all queues: they are deleted by queue and group only
    */
   async clear({ signal }: CallOptions = {}): Promise<number> {
     const { queue, partition, group } = this.#scope;
-    if (partition !== undefined)
+    if (partition !== undefined || queue === undefined)
       throw new TypeError('dead letters are cleared by queue and group, not by partition');
     const query = { queue, consumerGroup: group };
     const { deleted } = await this.#transport.ask<{ deleted: number }>({

@@ -60,6 +60,21 @@ export interface QueueDepth {
   }[];
 }
 
+/** A page of the partitions of a queue, by name, counted when asked. */
+export interface PartitionPage {
+  /** All that there are. */
+  readonly total: number;
+  readonly messages: Standing;
+  readonly partitions: readonly {
+    readonly id: string;
+    readonly name: string;
+    readonly messages: Standing;
+    readonly lastActivity: string;
+    readonly oldestMessage: string | null;
+    readonly newestMessage: string | null;
+  }[];
+}
+
 const QUEUES = '/api/v1/resources/queues';
 
 export async function listQueues(transport: Transport, { signal }: CallOptions): Promise<QueueSummary[]> {
@@ -78,6 +93,24 @@ export function inspectQueue(
   { signal }: CallOptions,
 ): Promise<QueueDetail> {
   return transport.ask({ method: 'GET', path: `${QUEUES}/${segment(queue)}`, repeatable: true, signal });
+}
+
+export async function partitionsOf(
+  transport: Transport,
+  queue: string,
+  { limit, offset, signal }: CallOptions & { limit?: number | undefined; offset?: number | undefined },
+): Promise<PartitionPage> {
+  const { totals, partitions } = await transport.ask<{
+    totals: { partitions: number; messages: Standing };
+    partitions: PartitionPage['partitions'];
+  }>({
+    method: 'GET',
+    path: `/api/v1/status/queues/${segment(queue)}`,
+    query: { limit, offset },
+    repeatable: true,
+    signal,
+  });
+  return { total: totals.partitions, messages: totals.messages, partitions };
 }
 
 export function depthOf(

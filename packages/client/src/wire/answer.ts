@@ -13,12 +13,15 @@ export function retryAfterSeconds(value: string | null, nowMs: number): number |
 }
 
 /** The body of an answer: JSON where it is JSON, else its text; null when there is none. */
-export async function bodyOf(response: Response): Promise<unknown> {
+export async function bodyOf(
+  response: Response,
+  parse: (text: string) => unknown = JSON.parse,
+): Promise<unknown> {
   if (response.status === 204) return null;
   const text = await response.text();
   if (text === '') return null;
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch (error) {
     // A success that is cut off or is no JSON at all is no answer. The text of a failure is still worth reading.
     if (response.ok) throw error;

@@ -59,6 +59,8 @@ export interface TransportOptions {
   readonly retry: RetryPolicy;
   readonly timeoutMs: number;
   readonly fetch: typeof fetch;
+  /** Default: `JSON.parse`. */
+  readonly parse?: ((text: string) => unknown) | undefined;
 }
 
 /**
@@ -139,7 +141,7 @@ export class Transport {
     signal: AbortSignal,
   ): Promise<{ status: number; body: unknown }> {
     if (signal.aborted) throw abortedBy(signal);
-    const { fetch, timeoutMs: usual } = this.#options;
+    const { fetch, parse, timeoutMs: usual } = this.#options;
     const timeoutMs = request.timeoutMs ?? usual;
     const body = typeof request.body === 'function' ? (request.body as () => unknown)() : request.body;
     const text = body === undefined ? undefined : JSON.stringify(body);
@@ -155,7 +157,7 @@ export class Transport {
         redirect: 'error',
       });
       if (request.keepsAnswer === true) link.unlink();
-      const decoded = await bodyOf(response);
+      const decoded = await bodyOf(response, parse);
       if (response.ok || request.accepts?.(response.status, decoded) === true) {
         return { status: response.status, body: decoded };
       }

@@ -262,6 +262,58 @@ test('messages are looked at without being taken, and remarked upon', async (t) 
   assert.equal((await client.messages.traces(newest!)).length, 1);
 });
 
+test('partitions: their heads, their records from many places at once, their pages', async (t) => {
+  const client = await clientOf(t);
+  const queue = client.queue<number>('heads');
+  await queue.push([1, 2, 3].map((data) => ({ data, partition: data === 3 ? 'b' : 'a' })));
+  const first = await client.log.changed('heads', { limit: 1 });
+  assert.deepEqual(
+    first.partitions.map(({ name, lastOffset, logStart }) => [name, lastOffset, logStart]),
+    [['a', 1, 0]],
+  );
+  const rest = await client.log.changed('heads', { limit: 1, after: first.next! });
+  assert.equal(rest.partitions[0]?.name, 'b');
+  await assert.rejects(client.log.changed('nowhere'), { code: 'UNKNOWN_TOPIC_OR_PARTITION' });
+  const places = [
+    { queue: 'heads', partition: 'a', offset: 1 },
+    { queue: 'heads', partition: 'b', offset: 0 },
+    { queue: 'heads', partition: 'c', offset: 0 },
+  ];
+  const parts = await client.log.read<number>(places);
+  assert.deepEqual(
+    parts.map(({ records, error }) => error ?? records.map(({ payload }) => payload)),
+    [[2], [3], 'UNKNOWN_TOPIC_OR_PARTITION'],
+  );
+  const long = '2000-01-01T00:00:00Z';
+  assert.deepEqual(await client.log.offsetsAt('heads', ['a', 'b'], long), [0, 0]);
+  assert.deepEqual(await client.log.offsetsAt('heads', ['a'], new Date(Date.now() + 3_600_000)), [null]);
+  const { total, messages, partitions } = await queue.partitions({ limit: 1, offset: 1 });
+  assert.deepEqual([total, messages.total, partitions[0]?.name], [2, 3, 'b']);
+});
+
+test('keys are listed without a prefix; answers are read as the caller wants them', async (t) => {
+  const client = await clientOf(t);
+  const keys = client.kv('listed');
+  await keys.put('a', 1);
+  await keys.put('b', 2);
+  assert.deepEqual(
+    (await client.admin.kvNamespaces()).filter(({ namespace }) => namespace === 'listed'),
+    [{ namespace: 'listed', keys: 2 }],
+  );
+  const listed: unknown[] = [];
+  for await (const { key, value } of client.admin.kvKeys('listed', { keysOnly: true }))
+    listed.push([key, value]);
+  assert.deepEqual(listed, [
+    ['a', undefined],
+    ['b', undefined],
+  ]);
+  const exact = await clientOf(t, {
+    parse: (text) => JSON.parse(text, (_key, value, { source }: { source?: string } = {}) => source ?? value),
+  });
+  await client.queue('digits').push({ data: 1.5 });
+  assert.equal((await exact.messages.read('digits', 'Default', 0)).records[0]?.payload, '1.5');
+});
+
 test('connectors: put, get, list, resync, delete', async (t) => {
   const client = await clientOf(t);
   const { connectors } = client;
