@@ -41,6 +41,28 @@ suite('cdc', () => {
     assert.deepEqual(await rig.letters(), []);
   });
 
+  test('what a row holds beside its key is nothing to a deletion, or to a row that moves away', async (t) => {
+    const rig = await SinkRig.open(t, server());
+    await rig.sql(
+      "CREATE TABLE t (id int PRIMARY KEY, doc json, v text); INSERT INTO t VALUES (1, NULL), (2, NULL), (3, '{}'), (4, NULL)",
+    );
+    const odd = { v: 'a\u0000', '\ud800': 1 };
+    await rig.push([
+      ['1', event({ op: 'd', before: { id: 1, doc: odd } })],
+      ['2', event({ op: 'd', key: { id: 2, doc: odd }, before: { id: 2 } })],
+      ['3', event({ op: 'u', key: { id: 5 }, after: { id: 5 }, before: { id: 3, doc: odd } })],
+      // The key beside the row, and as many members in it as there are columns to fill.
+      ['4', event({ op: 'u', key: { id: 4 }, after: { v: 'x', '\ud800': 1 } })],
+    ]);
+    rig.start({ table: 't', mode: 'cdc' });
+    await rig.drained();
+    assert.deepEqual(await rig.letters(), []);
+    assert.deepEqual(await rig.sql('SELECT * FROM t ORDER BY id'), [
+      { id: 4, doc: null, v: 'x' },
+      { id: 5, doc: {}, v: null },
+    ]);
+  });
+
   test('unchanged columns are kept, fills complete a row', async (t) => {
     const rig = await SinkRig.open(t, server());
     await rig.sql('CREATE TABLE t (id int PRIMARY KEY, big text NOT NULL, v int)');

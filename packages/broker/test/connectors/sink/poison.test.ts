@@ -35,6 +35,10 @@ const KINDS: readonly (readonly [string, Record<string, unknown>, RegExp])[] = [
   ['NUL', { must: 'a\u0000b' }, /^22P05: |^payload: /],
 ];
 
+function wrap(mode: 'append' | 'upsert' | 'cdc', row: Record<string, unknown>): Record<string, unknown> {
+  return mode === 'cdc' ? { op: 'c', key: { id: row.id }, after: row, before: null } : row;
+}
+
 const KEPT = 'SELECT id FROM t WHERE id >= 0 ORDER BY id';
 const range = (count: number, from = 0) => Array.from({ length: count }, (_, i) => i + from);
 
@@ -43,8 +47,6 @@ suite('poison', () => {
     test(`${mode}: each kind first, in the middle and last of a batch`, async (t) => {
       const rig = await SinkRig.open(t, server());
       await rig.sql(TABLE);
-      const wrap = (row: Record<string, unknown>) =>
-        mode === 'cdc' ? { op: 'c', key: { id: row.id }, after: row, before: null } : row;
       const bad = new Map<number, RegExp>();
       const rows: Record<string, unknown>[] = [];
       for (const [, fault, error] of KINDS) {
@@ -55,7 +57,9 @@ suite('poison', () => {
         }
       }
       // Groups of ten rows share nothing; each row has its partition, but for each third group, which is one.
-      await rig.push(rows.map((row, i) => [i % 30 < 10 ? `g${Math.floor(i / 10)}` : `r${i}`, wrap(row)]));
+      await rig.push(
+        rows.map((row, i) => [i % 30 < 10 ? `g${Math.floor(i / 10)}` : `r${i}`, wrap(mode, row)]),
+      );
       const sink = rig.start({ table: 't', mode, maxAttempts: 2, batch: 150 });
       await rig.drained();
       await until('all letters are filed', () => sink.status.of('dlq') === bad.size);
@@ -73,6 +77,21 @@ suite('poison', () => {
       );
       assert.equal(sink.status.of('applied'), ids.length);
       assert.equal(sink.status.of('errors'), 0);
+    });
+
+    test(`${mode}: what has no column may hold what no column can`, async (t) => {
+      const rig = await SinkRig.open(t, server());
+      await rig.sql('CREATE TABLE t (id int PRIMARY KEY, v text, w text)');
+      const odd = [{ other: { x: '\u0000' } }, { '\ud800': 1 }, { '\u0000': '\udc00', w: 'w' }];
+      await rig.push(odd.map((more, id) => ['p', wrap(mode, { id, v: 'v', ...more })]));
+      rig.start({ table: 't', mode });
+      await rig.drained();
+      assert.deepEqual(await rig.letters(), []);
+      assert.deepEqual(await rig.sql('SELECT * FROM t ORDER BY id'), [
+        { id: 0, v: 'v', w: null },
+        { id: 1, v: 'v', w: null },
+        { id: 2, v: 'v', w: 'w' },
+      ]);
     });
   }
 

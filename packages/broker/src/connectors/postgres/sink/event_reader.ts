@@ -9,7 +9,7 @@ import { PayloadFault } from './faults.ts';
 import { isNull, kindOf, type Members, membersOf } from './members.ts';
 import type { Message } from './message.ts';
 import type { Operation, RowOperation } from './operations.ts';
-import { keyOfRow, Shapes } from './row_reader.ts';
+import { keyOfRow, recordFor, recordOf, Shapes } from './row_reader.ts';
 import type { Target } from './target.ts';
 
 const EVENT = knownKeys('op', 'key', 'after', 'before', 'unchanged', 'restartIdentity');
@@ -102,9 +102,8 @@ export class EventReader {
     const old = moves && before !== null ? this.#oldKey(before) : null;
     const { shape, kind } = this.#shapes.of(named, []);
     const moved = old !== null && old.key !== key;
-    // PostgreSQL reads a whole record even for a few columns of it, and refuses some of what `json` may hold.
-    const apart = !whole || shape.raw.length > 0;
-    const records = shape.columns.length === 0 ? [] : [apart ? this.#record(shape.columns, spans) : after];
+    const { columns } = shape;
+    const records = columns.length === 0 ? [] : [recordFor(this.#target, columns, row, after, spans)];
     if (shape.raw.length > 0) records.push(this.#rawRecord(shape.raw, spans));
     if (moved) records.push(old.record);
     return {
@@ -118,18 +117,19 @@ export class EventReader {
   }
 
   #delete({ key, before }: Event): RowOperation {
-    for (const record of [key, before]) {
-      const row = record === null ? null : membersOf(record, this.#target.known);
+    for (const old of [key, before]) {
+      const row = old === null ? null : membersOf(old, this.#target.known);
       if (row === null || !this.#keyColumns.every((column) => row.spans[column] !== undefined)) continue;
       const { shape } = this.#shapes.of(this.#keyColumns, []);
       const identity = keyOfRow(this.#target, (column) => row.spans[column]);
+      const record = recordFor(this.#target, this.#keyColumns, row, old!);
       return {
         kind: 'delete',
         shape: '',
         columnsOf: shape,
         keys: [identity],
-        records: [record!],
-        bytes: record!.length,
+        records: [record],
+        bytes: record.length,
       };
     }
     const names = this.#keyColumns.map((column) => this.#target.columns[column]!.name).join(', ');
@@ -160,7 +160,7 @@ export class EventReader {
     });
     if (!told) return null;
     const key = keyOfRow(this.#target, (column) => row.spans[column]);
-    return { key, record: this.#record(this.#keyColumns, row.spans) };
+    return { key, record: recordFor(this.#target, this.#keyColumns, row, before) };
   }
 
   #changed(named: readonly number[], unchanged: Buffer): number[] {
@@ -174,27 +174,13 @@ export class EventReader {
     return named.filter((column) => !without.has(column));
   }
 
-  #record(columns: readonly number[], spans: readonly (Buffer | undefined)[]): Buffer {
-    return recordOf(columns, this.#target, (column) => spans[column]!);
-  }
-
   /** The characters of each value as a JSON string, so that they arrive as they are. */
   #rawRecord(columns: readonly number[], spans: readonly (Buffer | undefined)[]): Buffer {
-    return recordOf(columns, this.#target, (column) => {
+    return recordOf(this.#target, columns, (column) => {
       const span = spans[column]!;
       return isNull(span) ? span : Buffer.from(JSON.stringify(span.toString()));
     });
   }
-}
-
-function recordOf(columns: readonly number[], target: Target, spanOf: (column: number) => Buffer): Buffer {
-  const parts: Buffer[] = [];
-  for (const column of columns) {
-    const name = JSON.stringify(target.columns[column]!.name);
-    parts.push(Buffer.from(`${parts.length === 0 ? '{' : ','}${name}:`), spanOf(column));
-  }
-  parts.push(Buffer.from('}'));
-  return Buffer.concat(parts);
 }
 
 /** The update of both, the later one's values where both have one: of a repeated member the last one counts. */

@@ -1,8 +1,9 @@
 /** The top level of a message: which of the columns it names, and the bytes of their values. */
 import { type JsonKind, JsonReader, KEYS_END, type KnownKeys } from '../../../log/json/reader.ts';
-import { PayloadFault } from './faults.ts';
 
 export interface Members {
+  /** How many stand in the text, unknown and repeated ones included. */
+  readonly count: number;
   /** By the position of the known key; undefined: not named. */
   readonly spans: readonly (Buffer | undefined)[];
   /** Positions that are named, ascending. */
@@ -29,10 +30,12 @@ export function membersOf(bytes: Buffer, known: KnownKeys): Members | null {
   if (reader.kind() !== 'object') return null;
   const spans = new Array<Buffer | undefined>(known.names.length);
   const named: number[] = [];
+  let count = 0;
   let sorted = true;
   for (let key = reader.firstKey(known); key !== KEYS_END; key = reader.nextKey(known)) {
     const from = reader.at;
     const to = reader.skip();
+    count++;
     if (key < 0) continue;
     if (spans[key] === undefined) {
       if (named.length > 0 && named[named.length - 1]! > key) sorted = false;
@@ -41,14 +44,7 @@ export function membersOf(bytes: Buffer, known: KnownKeys): Members | null {
     spans[key] = bytes.subarray(from, to);
   }
   if (!sorted) named.sort((a, b) => a - b);
-  return { spans, named };
-}
-
-/** Throws PayloadFault when the message is no object. */
-export function objectMembers(bytes: Buffer, known: KnownKeys): Members {
-  const members = membersOf(bytes, known);
-  if (members === null) throw new PayloadFault(`not a JSON object (${kindOf(bytes)})`);
-  return members;
+  return { count, spans, named };
 }
 
 export function isNull(span: Buffer): boolean {

@@ -76,6 +76,39 @@ export function keyOfRow(target: Target, spanOf: (column: number) => Buffer | un
   return texts.length === 1 ? texts[0]! : JSON.stringify(texts);
 }
 
+/**
+ * The record of these columns and of nothing else: PostgreSQL reads a whole record even for a few columns of it, and
+ * refuses some of what JSON may hold. Mostly that is the text as it came.
+ *
+ * @param members of the text @param spans where some of the columns are not told in the text itself
+ */
+export function recordFor(
+  target: Target,
+  columns: readonly number[],
+  members: Members,
+  text: Buffer,
+  spans: Members['spans'] = members.spans,
+): Buffer {
+  const told = (column: number) => members.spans[column] !== undefined;
+  if (members.count === columns.length && columns.every(told)) return text;
+  return recordOf(target, columns, (column) => spans[column]!);
+}
+
+/** A JSON object of these columns. */
+export function recordOf(
+  target: Target,
+  columns: readonly number[],
+  spanOf: (column: number) => Buffer,
+): Buffer {
+  const parts: Buffer[] = [];
+  for (const column of columns) {
+    const name = JSON.stringify(target.columns[column]!.name);
+    parts.push(Buffer.from(`${parts.length === 0 ? '{' : ','}${name}:`), spanOf(column));
+  }
+  parts.push(Buffer.from('}'));
+  return Buffer.concat(parts);
+}
+
 export class RowReader {
   readonly #target: Target;
   readonly #upserts: boolean;
@@ -98,7 +131,7 @@ export class RowReader {
     if (named.length + this.#metadata.length === 0) throw new PayloadFault('it names no column of the table');
     const { shape, kind } = this.#shapes.of(named, this.#metadata);
     const keys = this.#upserts ? [keyOfRow(this.#target, (column) => members.spans[column])] : [];
-    const records = named.length > 0 ? [message.payload] : [];
+    const records = named.length > 0 ? [recordFor(this.#target, named, members, message.payload)] : [];
     if (this.#metadata.length > 0) records.push(this.#facts(message));
     return {
       kind,
@@ -113,7 +146,7 @@ export class RowReader {
   #members(payload: Buffer): Members {
     const members = membersOf(payload, this.#target.known);
     if (members !== null) return members;
-    if (this.#wholePayload) return { spans: [], named: [] };
+    if (this.#wholePayload) return { count: 0, spans: [], named: [] };
     throw new PayloadFault(`not a JSON object (${kindOf(payload)})`);
   }
 
