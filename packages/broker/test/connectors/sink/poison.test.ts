@@ -159,7 +159,7 @@ suite('poison', () => {
     assert.equal(sink.status.of('applied'), 46);
   });
 
-  test('a payload that the mode cannot read; a NUL in a parameter', async (t) => {
+  test('a payload that the mode cannot read; a parameter that no text can be', async (t) => {
     const rig = await SinkRig.open(t, server());
     await rig.sql(TABLE);
     await rig.push([
@@ -172,6 +172,7 @@ suite('poison', () => {
     await rig.push(
       [
         ['a', { v: 'a\u0000' }],
+        ['a', { v: 'a\ud800b' }],
         ['a', { v: 'b' }],
       ],
       'q2',
@@ -191,8 +192,12 @@ suite('poison', () => {
         'payload: it names no column of the table',
       ],
     );
-    const [letter] = await rig.letters('q2');
-    assert.match(letter!.error, /^payload: the value of parameter 1 holds/);
+    assert.deepEqual(
+      (await rig.letters('q2')).map(({ error }) => error),
+      ['\\u0000', 'half of a surrogate pair'].map(
+        (odd) => `payload: the value of parameter 1 holds ${odd}, which no text of the database can`,
+      ),
+    );
   });
 
   test('all of 100 partitions poisoned: it ends, and others go on', async (t) => {

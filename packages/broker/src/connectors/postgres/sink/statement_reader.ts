@@ -20,9 +20,10 @@ export class StatementReader {
   read(message: Message): StatementOperation {
     const values = this.#params.map((path, index) => {
       const value = 'fact' in path ? factOf(message, path.fact) : valueAt(message.payload, path.steps);
-      if (value?.includes('\u0000')) {
+      const odd = value === null ? null : oddIn(value);
+      if (odd !== null) {
         throw new PayloadFault(
-          `the value of parameter ${index + 1} holds \\u0000, which no text of the database can`,
+          `the value of parameter ${index + 1} holds ${odd}, which no text of the database can`,
         );
       }
       return value;
@@ -30,6 +31,12 @@ export class StatementReader {
     const bytes = values.reduce((sum, value) => sum + (value?.length ?? 0), 0);
     return { kind: 'statement', shape: '', keys: [], bytes, values };
   }
+}
+
+/** What the database would refuse, or would get as U+FFFD without a word. */
+function oddIn(value: string): string | null {
+  if (value.includes('\u0000')) return '\\u0000';
+  return value.isWellFormed() ? null : 'half of a surrogate pair';
 }
 
 function factOf(message: Message, fact: Fact): string {
