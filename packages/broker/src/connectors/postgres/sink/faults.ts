@@ -9,6 +9,7 @@
  * empties a queue into the dead letters. So whatever is not surely about the data is of the environment.
  */
 import { ConnectorFault } from '../fault.ts';
+import { isPassingState } from '../session/faults.ts';
 
 export type FaultClass = 'data' | 'transient' | 'environment' | 'fatal';
 
@@ -18,21 +19,8 @@ export class PayloadFault extends Error {
 }
 
 const DATA_CLASSES = new Set(['21', '22', '23', '27', '38', '39', '44', '54', 'P0']);
-/** 57014: nobody here cancels. 25P03: the server took the session back, as it was told. */
-const TRANSIENT = new Set([
-  '57P01',
-  '57P02',
-  '57P03',
-  '57014',
-  '40001',
-  '40P01',
-  '40003',
-  '55006',
-  '55P03',
-  '58030',
-  '25P03',
-]);
-const TRANSIENT_CLASSES = new Set(['08', '53']);
+/** The server took the session back, as it was told. */
+const IDLE_IN_TRANSACTION = '25P03';
 /** Fights over rows, which are over when the other one is done. */
 const CONTENTION = new Set(['40001', '40P01']);
 /** The statement does not fit the table any more. */
@@ -45,9 +33,8 @@ export function classOf(error: unknown): FaultClass {
   if (error.code !== 'postgres') return 'fatal';
   const state = error.sqlState;
   if (state === null) return error.retry === 'backoff' ? 'transient' : 'environment';
-  const family = state.slice(0, 2);
-  if (DATA_CLASSES.has(family)) return 'data';
-  return TRANSIENT.has(state) || TRANSIENT_CLASSES.has(family) ? 'transient' : 'environment';
+  if (DATA_CLASSES.has(state.slice(0, 2))) return 'data';
+  return isPassingState(state) || state === IDLE_IN_TRANSACTION ? 'transient' : 'environment';
 }
 
 export function isContention(error: unknown): boolean {
