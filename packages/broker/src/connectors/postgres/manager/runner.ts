@@ -6,8 +6,10 @@ import type { Clock } from '../../../engine/clock.ts';
 import { EngineError } from '../../../engine/errors.ts';
 import { StoreError } from '../../../store/errors.ts';
 import type { StoreLog } from '../../../store/log.ts';
+import { delayMs, OUTAGE } from '../back_off.ts';
 import type { ConnectorDocument } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { pause } from '../pause.ts';
 import type { Unit } from '../unit.ts';
 import type { ConnectorStatus } from './status.ts';
 
@@ -25,10 +27,6 @@ export interface RunnerDeps {
   readonly log: StoreLog;
 }
 
-const BACKOFF_MIN_MS = 1_000;
-const BACKOFF_MAX_MS = 30_000;
-const LATER_MS = 30_000;
-const JITTER = 0.2;
 /** A unit that lived for so long is healthy: its next error counts as the first one. */
 const HEALTHY_MS = 3_600_000;
 
@@ -78,6 +76,7 @@ export class Runner {
   /** Until the signal. Never rejects. */
   async #serve({ version, document }: Target, signal: AbortSignal): Promise<void> {
     const { status } = this;
+    const { clock } = this.#deps;
     if (document instanceof ConnectorFault) {
       status.fail(document, null);
       return aborted(signal);
@@ -87,19 +86,19 @@ export class Runner {
       status.enter('disabled');
       return aborted(signal);
     }
-    let backoffMs = BACKOFF_MIN_MS;
+    let failures = 0;
     while (!signal.aborted) {
-      const begun = this.#deps.clock.now();
+      const begun = clock.now();
       const fault = await this.#run({ version, document }, signal);
       if (signal.aborted) return;
       // It has nothing left to do, as after a teardown: the document goes, or another one comes.
       if (fault === null) return aborted(signal);
-      if (this.#deps.clock.now() - begun >= HEALTHY_MS) backoffMs = BACKOFF_MIN_MS;
-      const waitMs = waitOf(fault, backoffMs);
-      if (fault.retry === 'backoff') backoffMs = Math.min(BACKOFF_MAX_MS, backoffMs * 2);
+      if (clock.now() - begun >= HEALTHY_MS) failures = 0;
+      if (fault.retry === 'backoff') failures++;
+      const waitMs = waitOf(fault, failures);
       status.fail(fault, waitMs);
       if (waitMs === null) return aborted(signal);
-      await this.#pause(waitMs, signal);
+      await pause(clock, waitMs, signal);
       if (!signal.aborted) status.restarts++;
     }
   }
@@ -123,19 +122,6 @@ export class Runner {
       return fault;
     }
   }
-
-  #pause(ms: number, signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const end = () => {
-        timer.cancel();
-        signal.removeEventListener('abort', end);
-        resolve();
-      };
-      const timer = this.#deps.clock.after(ms, end);
-      signal.addEventListener('abort', end, { once: true });
-      if (signal.aborted) end();
-    });
-  }
 }
 
 /** What a unit threw. Failures of the store that it did not word itself are passing ones; all else is a bug. */
@@ -151,12 +137,11 @@ export function faultOf(error: unknown): ConnectorFault {
   return new ConnectorFault('panic', `a bug of the broker: ${said}`, { cause: error });
 }
 
-/** Null: only another document helps. */
-function waitOf(fault: ConnectorFault, backoffMs: number): number | null {
-  if (fault.code === 'fenced') return BACKOFF_MIN_MS;
+/** Null: only another document helps. `failures`: in a row. */
+function waitOf(fault: ConnectorFault, failures: number): number | null {
+  if (fault.code === 'fenced') return OUTAGE.fromMs;
   if (fault.retry === 'document') return null;
-  if (fault.retry === 'later') return LATER_MS;
-  return Math.round(backoffMs * (1 - JITTER + 2 * JITTER * Math.random()));
+  return fault.retry === 'backoff' ? delayMs(OUTAGE, failures) : OUTAGE.toMs;
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

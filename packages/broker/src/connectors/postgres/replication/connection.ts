@@ -11,6 +11,7 @@
 import type { Socket } from 'node:net';
 import pg from 'pg';
 import type { Wire } from '../../../store/wire.ts';
+import { quoteName } from '../identifiers.ts';
 import { sessionFault } from '../session/faults.ts';
 import { assertKept, PRINTING, startupOptions } from '../session/settings.ts';
 import { startClient } from '../session/start.ts';
@@ -135,8 +136,8 @@ export class ReplicationConnection {
     const started = new Promise<void>((resolve) => this.#wire.once('replicationStart', resolve));
     this.#handler = handler;
     const query = this.#client.query(
-      `START_REPLICATION SLOT ${quoted(slot)} LOGICAL ${formatLsn(from)} ` +
-        `(proto_version '1', publication_names '${quoted(publication).replaceAll("'", "''")}', messages 'true')`,
+      `START_REPLICATION SLOT ${quoteName(slot)} LOGICAL ${formatLsn(from)} ` +
+        `(proto_version '1', publication_names '${quoteName(publication).replaceAll("'", "''")}', messages 'true')`,
     );
     this.#copying = query.then(
       () => {
@@ -209,8 +210,4 @@ export class ReplicationConnection {
       this.#wire.stream.destroy(this.#violation);
     }
   }
-}
-
-function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }

@@ -6,8 +6,8 @@
 import { ACK_ERROR } from '../../../engine/ack/verdicts.ts';
 import type { Clock } from '../../../engine/clock.ts';
 import type { AckItem, AckVerdict, BrokerFace, TenantId } from '../../../engine/types.ts';
+import { pause } from '../pause.ts';
 import type { Lane } from './lane.ts';
-import { pause } from './pause.ts';
 
 export interface AcknowledgerDeps {
   readonly broker: Pick<BrokerFace, 'ack'>;

@@ -31,9 +31,9 @@
 import type { BrokerFace, TenantId } from '../../../engine/types.ts';
 import type { SinkSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { qualified } from '../identifiers.ts';
 import type { SqlResult } from '../session/types.ts';
 import { all } from './all.ts';
-import { qualified } from './identifiers.ts';
 import type { Prepared } from './prepared.ts';
 
 /** A partition as it was popped. */

@@ -1,8 +1,8 @@
 /** The progress table: found as it must be, or made. */
 import type { SinkSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { qualified, quoteName } from '../identifiers.ts';
 import type { SqlSession } from '../session/types.ts';
-import { qualified, quoteName } from './identifiers.ts';
 
 const COLUMNS = `
   SELECT a.attname, b.typcategory::pg_catalog.text, pg_catalog.format_type(a.atttypid, NULL)

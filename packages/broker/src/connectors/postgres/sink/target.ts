@@ -2,9 +2,9 @@
 import { type KnownKeys, knownKeys } from '../../../log/json/reader.ts';
 import type { MetadataFact, SinkSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { qualified, quoteName } from '../identifiers.ts';
 import type { SqlSession } from '../session/types.ts';
 import { all } from './all.ts';
-import { qualified, quoteName } from './identifiers.ts';
 import { type KeyText, keyTextOf } from './key_text.ts';
 
 /** A column that can be written: neither dropped nor generated. */

@@ -1,8 +1,8 @@
 /** A sink on one node: the checks, its workers, and what its status says of them. */
 import type { SinkDocument } from '../document/types.ts';
 import { instantNow } from '../instants.ts';
+import { pause } from '../pause.ts';
 import type { Unit, UnitContext } from '../unit.ts';
-import { pause } from './pause.ts';
 import { logEnds, Progress, sinkName } from './progress.ts';
 import { Worker, type WorkerReport } from './worker.ts';
 import { isFinding, Workshop } from './workshop.ts';

@@ -30,6 +30,7 @@ import { EngineError } from '../../../engine/errors.ts';
 import type { Refusal, TransactionOperation } from '../../../engine/transaction/types.ts';
 import type { BrokerFace, TenantId } from '../../../engine/types.ts';
 import { buggify } from '../../../observability/buggify.ts';
+import { delayMs, STORE } from '../back_off.ts';
 import { ConnectorFault } from '../fault.ts';
 import { instantNow } from '../instants.ts';
 import type { Bundle } from './bundler.ts';
@@ -52,7 +53,6 @@ export interface CommitterOptions {
 /** A bundle that is not in after so long is given up, and the upstream's connection with it. */
 export const STALLED_MS = 60_000;
 const CONFLICTS_MAX = 3;
-const BACK_OFF_MS = { first: 100, most: 5_000 };
 
 export class Committer {
   readonly #options: CommitterOptions;
@@ -78,17 +78,16 @@ export class Committer {
     const next = this.#after(bundle);
     const { clock, pause } = this.#options;
     const deadline = clock.now() + STALLED_MS;
-    let backOffMs = BACK_OFF_MS.first;
-    for (let conflicts = 0; ; ) {
+    for (let conflicts = 0, attempts = 1; ; attempts++) {
       const outcome = await this.#attempt(bundle, next, deadline);
       if (outcome === 'committed') break;
       if (outcome === 'conflict' && ++conflicts > CONFLICTS_MAX) throw fenced();
       if (outcome !== 'conflict') conflicts = 0;
+      const backOffMs = delayMs(STORE, attempts);
       if (clock.now() + backOffMs > deadline) {
         throw new ConnectorFault('queen', 'the broker could not store anything for a minute');
       }
       await pause(typeof outcome === 'object' ? outcome.waitMs : backOffMs);
-      backOffMs = Math.min(2 * backOffMs, BACK_OFF_MS.most);
     }
     this.#pointer = next;
     // The upstream still believes that nothing of it arrived.
@@ -189,7 +188,7 @@ export class Committer {
         break;
       } catch (error) {
         if (attempt >= LOOKS_MAX) throw queenFault(error);
-        await pause(Math.min(BACK_OFF_MS.first * 2 ** attempt, BACK_OFF_MS.most));
+        await pause(delayMs(STORE, attempt));
       }
     }
     if (found === null) throw fenced();

@@ -6,6 +6,7 @@
  * one. So nobody looks at a clock to find out whether the lease is still his, and bundles do not carry it: one hot row less.
  */
 import type { Clock, Timer } from '../../../engine/clock.ts';
+import { pause } from '../pause.ts';
 import type { Entry, SourceState, Written } from './state.ts';
 
 export interface LeaseOptions {
@@ -84,7 +85,7 @@ export class Lease {
       } catch {
         // Without an answer it is tried again; in the end it expires.
       }
-      if (waitMs !== null) await new Promise<void>((resolve) => void clock.after(waitMs, resolve));
+      if (waitMs !== null) await pause(clock, waitMs);
     }
   }
 

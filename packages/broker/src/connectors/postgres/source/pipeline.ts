@@ -8,6 +8,7 @@
 import type { Clock } from '../../../engine/clock.ts';
 import type { SourceSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { pause } from '../pause.ts';
 import type { ReplicationConnection, StreamHandler } from '../replication/connection.ts';
 import { decodePgoutput } from '../replication/pgoutput.ts';
 import type { SqlSession } from '../session/types.ts';
@@ -237,7 +238,7 @@ export class Pipeline implements StreamHandler {
     await readBack(
       session,
       wanted.map(([, one]) => one),
-      (ms) => new Promise((resolve) => void this.#options.clock.after(ms, resolve)),
+      (ms) => pause(this.#options.clock, ms),
     );
     for (const [held, { found }] of wanted) held.read = found;
   }

@@ -4,9 +4,10 @@
  */
 import type { SourceSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { quoteName } from '../identifiers.ts';
 import type { SqlSession } from '../session/types.ts';
 import type { CatalogTable } from './catalog.ts';
-import { identifier, relation } from './snapshot/select.ts';
+import { relation } from './snapshot/select.ts';
 import { textArray } from './text_array.ts';
 
 const PUBLICATION = `
@@ -64,7 +65,7 @@ async function manage(
   settings: SourceSettings,
   tables: readonly CatalogTable[],
 ): Promise<void> {
-  const name = identifier(settings.publication);
+  const name = quoteName(settings.publication);
   const list = tables.map(relation).join(', ');
   const gencols = session.serverVersion >= GENERATED_SINCE ? ', publish_generated_columns = none' : '';
   const options = `publish = 'insert, update, delete, truncate', publish_via_partition_root = true${gencols}`;

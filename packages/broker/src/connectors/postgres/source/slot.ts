@@ -7,11 +7,11 @@
  * papered over.
  */
 import { ConnectorFault } from '../fault.ts';
+import { quoteName } from '../identifiers.ts';
 import type { ReplicationConnection } from '../replication/connection.ts';
 import { formatLsn, parseLsn } from '../replication/lsn.ts';
 import type { SqlSession } from '../session/types.ts';
 import type { Pointer } from './pointer.ts';
-import { identifier } from './snapshot/select.ts';
 import { baseOf, type SnapshotBase } from './snapshot/state.ts';
 
 export interface SlotRow {
@@ -137,7 +137,7 @@ export interface CreatedSlot {
 export async function createSlot(connection: ReplicationConnection, slot: string): Promise<CreatedSlot> {
   await connection.command('BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ');
   const [made] = await connection
-    .command(`CREATE_REPLICATION_SLOT ${identifier(slot)} LOGICAL pgoutput (SNAPSHOT 'use', FAILOVER true)`)
+    .command(`CREATE_REPLICATION_SLOT ${quoteName(slot)} LOGICAL pgoutput (SNAPSHOT 'use', FAILOVER true)`)
     .catch((error: unknown) => {
       throw creationFault(error);
     });

@@ -4,10 +4,10 @@
  */
 import type { SourceDocument } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
+import { quoteName } from '../identifiers.ts';
 import type { SqlSession } from '../session/types.ts';
 import { parsePointer } from './pointer.ts';
 import { dropSlot, readSlot } from './slot.ts';
-import { identifier } from './snapshot/select.ts';
 import type { Entry, SourceState } from './state.ts';
 import type { Pause } from './time.ts';
 
@@ -37,7 +37,7 @@ export async function tearDown(
     );
   }
   if (source.managePublication) {
-    await session.query(`DROP PUBLICATION IF EXISTS ${identifier(source.publication)}`);
+    await session.query(`DROP PUBLICATION IF EXISTS ${quoteName(source.publication)}`);
   }
   await state.remove(key, null);
 }

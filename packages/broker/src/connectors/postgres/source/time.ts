@@ -1,6 +1,7 @@
 /** Waiting that a stop ends, and what is done again and again. */
 import type { Clock } from '../../../engine/clock.ts';
 import { ConnectorFault } from '../fault.ts';
+import { pause } from '../pause.ts';
 
 /** Resolves after so many milliseconds; rejects with ConnectorFault `stopped`. */
 export type Pause = (ms: number) => Promise<void>;
@@ -11,19 +12,10 @@ export function stopped(): ConnectorFault {
 
 /** Pauses that end early when `signal` is aborted. */
 export function pauseUntil(clock: Clock, signal: AbortSignal): Pause {
-  return (ms) =>
-    new Promise((resolve, reject) => {
-      if (signal.aborted) return reject(stopped());
-      const abort = (): void => {
-        timer.cancel();
-        reject(stopped());
-      };
-      const timer = clock.after(ms, () => {
-        signal.removeEventListener('abort', abort);
-        resolve();
-      });
-      signal.addEventListener('abort', abort, { once: true });
-    });
+  return async (ms) => {
+    await pause(clock, ms, signal);
+    if (signal.aborted) throw stopped();
+  };
 }
 
 /** Runs `work` every so many milliseconds until it is cancelled. */

@@ -6,6 +6,7 @@
  * of the document helps.
  */
 import { randomBytes } from 'node:crypto';
+import { delayMs, OUTAGE } from '../back_off.ts';
 import type { SourceDocument } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import type { Unit, UnitContext } from '../unit.ts';
@@ -19,8 +20,6 @@ type Ending =
   /** The lease was lost, or given back: compete for it again after so long. */
   { readonly kind: 'again'; readonly afterMs: number } | { readonly kind: 'done' };
 
-const BACK_OFF_MS = { first: 1_000, most: 30_000, spread: 0.2 };
-const LATER_MS = 30_000;
 const FENCED_MS = 1_000;
 /** A stream that went well for so long has no history of failures. */
 const HEALTHY_MS = 60_000;
@@ -149,10 +148,7 @@ export class SourceUnit implements Unit {
 
   #waitMs({ code, retry }: ConnectorFault): number {
     if (code === 'fenced') return FENCED_MS;
-    if (retry === 'later') return LATER_MS;
-    const { first, most, spread } = BACK_OFF_MS;
-    const ms = Math.min(most, first * 2 ** this.#attempts++);
-    return Math.max(first, Math.round(ms * (1 + spread * (2 * Math.random() - 1))));
+    return retry === 'later' ? OUTAGE.toMs : delayMs(OUTAGE, ++this.#attempts);
   }
 }
 

@@ -5,11 +5,12 @@
  * through a cursor, so that a chunk of large rows is cut by its bytes and not only by their number.
  */
 import { ConnectorFault } from '../../fault.ts';
+import { quoteName } from '../../identifiers.ts';
 import type { Tuple } from '../../replication/pgoutput.ts';
 import type { SqlSession } from '../../session/types.ts';
 import type { CatalogTable } from '../catalog.ts';
 import { cellText, rowOfBytes } from '../rows.ts';
-import { chunkQuery, identifier, relation, shapeOf, shapeQuery } from './select.ts';
+import { chunkQuery, relation, shapeOf, shapeQuery } from './select.ts';
 import { parseVisibility, type Visibility } from './visibility.ts';
 
 export interface Chunk {
@@ -37,7 +38,7 @@ export interface ChunkReaderDeps {
  */
 const FETCH_ROWS_MAX = 400;
 const FETCH_ROWS_FIRST = 50;
-const CURSOR = identifier('queen_chunk');
+const CURSOR = quoteName('queen_chunk');
 const SEEN =
   'SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, ' +
   '(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8';

@@ -2,6 +2,7 @@
  * The SQL that reads a table's rows as the stream sends them: the published columns, printed by their types' output
  * functions. A cast to text would print some types otherwise (`char(n)` without its padding, `inet` with its mask).
  */
+import { qualified, quoteName } from '../../identifiers.ts';
 
 /** What of a column in the catalog is needed to read it. */
 export interface SelectedColumn {
@@ -31,7 +32,7 @@ const FIRST_NORMAL_OID = 16_384;
 
 /** The columns of an event, in their order. */
 export function selectList(table: SelectedTable): string {
-  return table.columns.map(({ name }) => `t.${identifier(name)}`).join(', ');
+  return table.columns.map(({ name }) => `t.${quoteName(name)}`).join(', ');
 }
 
 /** The table, named `t`. */
@@ -41,7 +42,7 @@ export function fromTable(table: SelectedTable): string {
 
 /** As `FROM` and `LOCK TABLE` take it. */
 export function relation({ kind, schema, name }: SelectedTable): string {
-  return `${kind === 'r' ? 'ONLY ' : ''}${identifier(schema)}.${identifier(name)}`;
+  return `${kind === 'r' ? 'ONLY ' : ''}${qualified(schema, name)}`;
 }
 
 /**
@@ -55,7 +56,7 @@ export function relation({ kind, schema, name }: SelectedTable): string {
  */
 export function chunkQuery(table: SelectedTable, after: readonly string[] | null, limit: number): string {
   const key = keyColumns(table);
-  const names = key.map(({ name }) => `t.${identifier(name)}`);
+  const names = key.map(({ name }) => `t.${quoteName(name)}`);
   const behind =
     after === null
       ? ''
@@ -66,7 +67,7 @@ export function chunkQuery(table: SelectedTable, after: readonly string[] | null
 /** The rows of the table that have one of these keys. Keys as they were printed, none with a NULL. */
 export function keyQuery(table: SelectedTable, keys: readonly (readonly string[])[]): string {
   const key = keyColumns(table);
-  const names = key.map(({ name }) => `t.${identifier(name)}`).join(', ');
+  const names = key.map(({ name }) => `t.${quoteName(name)}`).join(', ');
   const rows = keys.map((values) => `(${key.map((column, i) => castBack(column, values[i]!)).join(', ')})`);
   return `SELECT ${selectList(table)} FROM ${fromTable(table)} WHERE (${names}) IN (${rows.join(', ')})`;
 }
@@ -104,11 +105,6 @@ function keyColumns({ schema, name, columns, key }: SelectedTable): SelectedColu
 function castBack({ formatType, collation }: SelectedColumn, value: string): string {
   const typed = `CAST(${literal(value)} AS ${formatType})`;
   return collation === null ? typed : `${typed} COLLATE ${collation}`;
-}
-
-/** Quoted, also when it need not be. */
-export function identifier(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }
 
 /** A text that reads the same whatever `standard_conforming_strings` says. */

@@ -11,6 +11,7 @@ import type { Clock } from '../../../../engine/clock.ts';
 import type { StoreLog } from '../../../../store/log.ts';
 import type { SourceSettings } from '../../document/types.ts';
 import { ConnectorFault } from '../../fault.ts';
+import { pause } from '../../pause.ts';
 import type { Relation } from '../../replication/pgoutput.ts';
 import type { SqlSession } from '../../session/types.ts';
 import type { CatalogTable } from '../catalog.ts';
@@ -124,7 +125,7 @@ export class Snapshot {
       for (let attempt = 1; ; attempt++) {
         if (await this.#ready()) return await this.#send(this.#at);
         if (attempt === TRIES) return;
-        await new Promise<void>((resolve) => this.#deps.clock.after(AGAIN_MS, resolve));
+        await pause(this.#deps.clock, AGAIN_MS);
       }
     } catch (error) {
       this.#abandon();

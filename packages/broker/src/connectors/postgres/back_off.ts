@@ -7,8 +7,10 @@ interface Bounds {
   readonly toMs: number;
 }
 
-/** A database that is away, or must be mended. */
+/** What is away, or must be mended. */
 export const OUTAGE: Bounds = { fromMs: 1_000, toMs: 30_000 };
+/** A broker that stores nothing at the moment. */
+export const STORE: Bounds = { fromMs: 100, toMs: 5_000 };
 /** Another transaction was in the way. */
 export const CONTENTION: Bounds = { fromMs: 10, toMs: 1_000 };
 /** Between two tries of a message that may be poison. */

@@ -1,4 +1,4 @@
-import type { Clock } from '../../../engine/clock.ts';
+import type { Clock } from '../../engine/clock.ts';
 
 /** Resolves after so many milliseconds, or when the signal says so. */
 export function pause(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
