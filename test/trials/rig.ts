@@ -88,12 +88,6 @@ export async function consumer(
   return rows[0]!;
 }
 
-/** Microseconds on the clock that decides about leases. */
-export async function databaseNow(db: Database): Promise<number> {
-  const [row] = await sql<{ now: number }>(db, 'SELECT queen.micros(queen.clock()) AS now');
-  return row!.now;
-}
-
 export interface DeadLetter {
   txn: string;
   group: string;

@@ -6,10 +6,11 @@ import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { databaseNow } from '../../packages/broker/src/store/system.ts';
 import type { Client, Message } from '../broker/client.ts';
 import type { Cleanup } from '../kit/cleanup.ts';
 import { until } from '../start/talk.ts';
-import { consumer, databaseNow, deadLetters, items, names, openRig, type Rig, txnsOf } from './rig.ts';
+import { consumer, deadLetters, items, names, openRig, type Rig, txnsOf } from './rig.ts';
 import { startWorker } from './worker.ts';
 
 /** What a batch comes back by, after its lease has ended. */

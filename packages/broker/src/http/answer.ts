@@ -49,16 +49,10 @@ export function answerNothing(response: ServerResponse): void {
 }
 
 /** A refusal. If the request's body has not been read it is thrown away, and the connection ends after it. */
-export function answerFault(response: ServerResponse, fault: Fault): void {
+export function answerFault(response: ServerResponse, fault: Fault, envelopeAlways?: boolean): void {
   if (!answerable(response)) return;
-  const { type, body } = faultBody(fault);
-  const headers: Record<string, string | number> = {
-    'Content-Type': type,
-    'Content-Length': Buffer.byteLength(body),
-  };
-  if (fault.retryAfterSeconds !== undefined)
-    headers['Retry-After'] = Math.max(1, Math.ceil(fault.retryAfterSeconds));
-  if (fault.status === 401) headers['WWW-Authenticate'] = 'Bearer';
+  const { headers, body } = faultAnswer(fault, envelopeAlways);
+  headers['Content-Length'] = Buffer.byteLength(body);
   if (!bodyDue(response.req)) {
     response.writeHead(fault.status, headers);
     response.end(body);
@@ -77,11 +71,22 @@ function bodyDue(request: IncomingMessage): boolean {
   return request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }
 
-/** A body over the cap is answered in plain text (unless something was added to it), everything else in the JSON envelope. */
-export function faultBody(fault: Fault): { type: string; body: string } {
-  if (fault.code === 'body_too_large' && fault.extra === undefined)
-    return { type: 'text/plain; charset=utf-8', body: fault.message };
-  return { type: JSON_TYPE, body: JSON.stringify(fault.envelope()) };
+/**
+ * A body over the cap is answered in plain text, unless the route always has the envelope or something was added to it;
+ * everything else in the JSON envelope.
+ */
+export function faultAnswer(
+  fault: Fault,
+  envelopeAlways = false,
+): { headers: Record<string, string | number>; body: string } {
+  const plain = fault.code === 'body_too_large' && fault.extra === undefined && !envelopeAlways;
+  const headers: Record<string, string | number> = {
+    'Content-Type': plain ? 'text/plain; charset=utf-8' : JSON_TYPE,
+  };
+  if (fault.retryAfterSeconds !== undefined)
+    headers['Retry-After'] = Math.max(1, Math.ceil(fault.retryAfterSeconds));
+  if (fault.status === 401) headers['WWW-Authenticate'] = 'Bearer';
+  return { headers, body: plain ? fault.message : JSON.stringify(fault.envelope()) };
 }
 
 /**

@@ -19,7 +19,7 @@ import {
 import type { Log } from '../observability/log.ts';
 import type { Traffic } from '../observability/traffic.ts';
 import { accessOf } from './access/levels.ts';
-import { answerFault, faultBody } from './answer.ts';
+import { answerFault, faultAnswer } from './answer.ts';
 import { type BodyReceiver, ClientGone } from './body.ts';
 import { badBody, badQuery, Fault, faultOf, type Wording } from './errors.ts';
 import type { Identify, Identity, Level } from './identity.ts';
@@ -136,8 +136,7 @@ async function readBody(bodies: BodyReceiver, request: FastifyRequest): Promise<
 
 function refuse(options: AppOptions, error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const { wording, envelopeAlways } = request.routeOptions.config;
-  const plain = frameworkFault(error) ?? faultOf(error, wording);
-  const fault = envelopeAlways === true ? plain.with({}) : plain;
+  const fault = frameworkFault(error) ?? faultOf(error, wording);
   if (fault.status >= 500) {
     options.log.error(
       { err: fault.cause ?? fault, code: fault.code, path: request.routeOptions.url },
@@ -151,17 +150,15 @@ function refuse(options: AppOptions, error: unknown, request: FastifyRequest, re
   if (!request.raw.complete) {
     // Part of the body is still on its way: this answer must outlive the connection (see answerFault).
     reply.hijack();
-    answerFault(reply.raw, fault);
+    answerFault(reply.raw, fault, envelopeAlways);
     return;
   }
-  send(reply, fault);
+  send(reply, fault, envelopeAlways);
 }
 
-function send(reply: FastifyReply, fault: Fault): void {
-  const { type, body } = faultBody(fault);
-  if (fault.retryAfterSeconds !== undefined) reply.header('Retry-After', Math.ceil(fault.retryAfterSeconds));
-  if (fault.status === 401) reply.header('WWW-Authenticate', 'Bearer');
-  reply.code(fault.status).type(type).send(body);
+function send(reply: FastifyReply, fault: Fault, envelopeAlways?: boolean): void {
+  const { headers, body } = faultAnswer(fault, envelopeAlways);
+  reply.code(fault.status).headers(headers).send(body);
 }
 
 /** Fastify's own errors, in our words. Null: it is not one of those. */

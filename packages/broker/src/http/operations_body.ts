@@ -3,12 +3,15 @@
  * judged later: so they are walked one by one, somebody else gets a turn now and then, and what no call can have is not
  * read to its end.
  */
+import { setImmediate } from 'node:timers/promises';
 import { TURN_BYTES } from '../log/json/push_body.ts';
 import { type JsonReader, KEYS_END, knownKeys } from '../log/json/reader.ts';
 import { elementSpansAt, objectReader } from '../log/json/spans.ts';
 
 /** Lets the event loop run. */
 export type Turn = () => Promise<void>;
+
+export const turn: Turn = () => setImmediate();
 
 /** More than any call takes; who counts exactly is the engine. */
 export const OPERATIONS_READ_MAX = 4_096;

@@ -226,15 +226,8 @@ const DLQ = statement(
      FROM queen.dlq_summary($1::uuid, $2::text)`,
 );
 const REASONS = statement('dlq_reasons', 'SELECT error FROM queen.dlq_reasons($1::uuid, $2::text, $3::int)');
-const NOW = statement('stats_now', 'SELECT queen.clock() AS now');
 
 const READ = { readOnly: true, timeoutMs: 60_000 } as const;
-
-/** The database's clock, microseconds. */
-export async function databaseNow(db: Queryable): Promise<number> {
-  const rows = await db.query<{ now: number }>(NOW, [], READ);
-  return rows[0]!.now;
-}
 
 /** By bar and queue; the `queues` busiest ones. */
 export function trafficBars(

@@ -37,7 +37,6 @@ const REMOVE = statement(
   'connector_remove',
   'SELECT queen.connector_remove($1::uuid, $2::text, $3::bigint, $4::boolean) AS done',
 );
-const NOW = statement('connector_now', 'SELECT queen.micros(queen.clock()) AS now');
 const READ_ONLY = { readOnly: true } as const;
 
 /** Every connector of every tenant. */
@@ -79,10 +78,4 @@ export async function removeConnector(
   const { tenant, name, expect, state } = row;
   const [answer] = await db.query<{ done: boolean }>(REMOVE, [tenant, name, expect, state]);
   return answer?.done ?? false;
-}
-
-/** The database's clock, in microseconds since 1970. */
-export async function connectorNow(db: Queryable): Promise<number> {
-  const [row] = await db.query<{ now: number }>(NOW, [], READ_ONLY);
-  return row!.now;
 }

@@ -5,6 +5,7 @@ import type { Queryable } from '../../store/database.ts';
 import { readQueue } from '../../store/queues.ts';
 import * as rollup from '../../store/rollup.ts';
 import { serverStats } from '../../store/server_stats.ts';
+import { databaseNow } from '../../store/system.ts';
 import { fromStore } from '../errors.ts';
 import type { QueueOptions, TenantId } from '../types.ts';
 import { barStarts, type Range, rangeOf } from './bars.ts';
@@ -55,7 +56,7 @@ export class Statistics implements StatisticsFace {
   async overview(tenant: TenantId): Promise<Overview> {
     await this.#deps.freshen();
     return this.#run(async (db) => {
-      const nowMicros = await analytics.databaseNow(db);
+      const nowMicros = await databaseNow(db);
       const totals = await rollup.standingTotals(db, tenant, EVERYTHING);
       const { stored, finished } = await analytics.trafficSince(db, tenant, nowMicros - RATE_MICROS);
       const age = await rollup.refreshAge(db);
@@ -241,7 +242,7 @@ export class Statistics implements StatisticsFace {
 
   server() {
     return this.#run(async (db) => ({
-      nowMicros: await analytics.databaseNow(db),
+      nowMicros: await databaseNow(db),
       stats: await serverStats(db),
     }));
   }
@@ -253,7 +254,7 @@ export class Statistics implements StatisticsFace {
   ): Promise<T> {
     await this.#deps.freshen();
     return this.#run(async (db) => {
-      const now = asked.toMicros ?? (await analytics.databaseNow(db));
+      const now = asked.toMicros ?? (await databaseNow(db));
       return work(db, rangeOf(asked, now, spanMinutes));
     });
   }

@@ -1,12 +1,12 @@
 /** POST /api/v1/push. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { setImmediate as turn } from 'node:timers/promises';
 import type { PushItem, PushResult, PushStatus } from '../../engine/types.ts';
 import { parsePushBody, parsePushBodyInTurns, TURN_BYTES } from '../../log/json/push_body.ts';
 import { JsonWriter } from '../../log/json/writer.ts';
 import { accessOf } from '../access/levels.ts';
 import { answerBytes } from '../answer.ts';
 import type { Wording } from '../errors.ts';
+import { turn } from '../operations_body.ts';
 import type { HotContext } from './context.ts';
 
 export const pushWording: Wording = { failed: (detail) => `push failed: ${detail}` };
@@ -33,7 +33,7 @@ export async function push(
     const { bytes } = body;
     // A body of megabytes gives way to other requests while it is read.
     const large = bytes.length > TURN_BYTES;
-    const { items } = large ? await parsePushBodyInTurns(bytes, () => turn()) : parsePushBody(bytes);
+    const { items } = large ? await parsePushBodyInTurns(bytes, turn) : parsePushBody(bytes);
     const { tenant, sub } = identity;
     const results = items.length === 0 ? [] : await context.broker.push({ tenant, items, producerSub: sub });
     count(context, items, results);

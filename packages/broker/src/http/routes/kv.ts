@@ -9,6 +9,7 @@ import type { App } from '../app.ts';
 import { kvMembers, preconditionMembers, renderListing } from '../kv_answer.ts';
 import { readDeleteBody, readKvBody, readListBody, readPutBody } from '../kv_body.ts';
 import { kvFaults } from '../kv_faults.ts';
+import { turn } from '../operations_body.ts';
 import { withRawBody } from '../raw_body.ts';
 import { decodeSegment, splitTarget } from '../target.ts';
 
@@ -84,10 +85,6 @@ async function answer(reply: FastifyReply, work: () => Promise<string>): Promise
   } catch (error) {
     throw kvFaults.of(error);
   }
-}
-
-function turn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }
 
 async function single(

@@ -6,6 +6,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TimerOperation, TimersFace } from '../../engine/timers/face.ts';
 import { timersFault } from '../../engine/timers/faults.ts';
 import type { App } from '../app.ts';
+import { turn } from '../operations_body.ts';
 import { Query } from '../query.ts';
 import { withRawBody } from '../raw_body.ts';
 import { decodeSegment, splitTarget } from '../target.ts';
@@ -89,10 +90,6 @@ async function answer(reply: FastifyReply, work: () => Promise<object>): Promise
   } catch (error) {
     throw timersFaultOf(error);
   }
-}
-
-function turn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }
 
 function cancels(operation: TimerOperation): boolean {

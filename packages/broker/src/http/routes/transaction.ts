@@ -14,6 +14,7 @@ import { formatUuid, mintUuidV7 } from '../../log/uuid.ts';
 import type { App } from '../app.ts';
 import { JsonBytes } from '../hot/json_bytes.ts';
 import { kvMembers, preconditionMembers } from '../kv_answer.ts';
+import { turn } from '../operations_body.ts';
 import { withRawBody } from '../raw_body.ts';
 import { timerMembers } from '../timers_answer.ts';
 import { readTransactionBody } from '../transaction_body.ts';
@@ -54,10 +55,6 @@ export function transactionRoutes(app: App, broker: TransactionFace): void {
         }
       }),
   );
-}
-
-function turn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }
 
 /** A refusal before anything was written, in the shape of a transaction's answer. Null: it is none. */

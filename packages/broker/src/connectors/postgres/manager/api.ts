@@ -9,13 +9,13 @@ import type { TenantId } from '../../../engine/types.ts';
 import type { SealingKey } from '../../../log/envelope.ts';
 import {
   type ConnectorRow,
-  connectorNow,
   connectorOfSlot,
   putConnector,
   readConnectors,
   removeConnector,
 } from '../../../store/connectors.ts';
 import type { Queryable } from '../../../store/database.ts';
+import { databaseNow } from '../../../store/system.ts';
 import type { PasswordChange } from '../document/connection.ts';
 import { isConnectorName } from '../document/names.ts';
 import { kindOfDocument, parseStored, parseWritten } from '../document/parse.ts';
@@ -217,7 +217,7 @@ export class ConnectorsApi {
 
   /** Now, by the store's clock; later than `last` even if that clock went back. */
   async #stamp(last: unknown): Promise<string> {
-    const now = await this.#run(connectorNow);
+    const now = await this.#run(databaseNow);
     const before = typeof last === 'string' ? parseInstant(last) : null;
     return formatInstant(before === null ? now : Math.max(now, before + 1));
   }

@@ -9,9 +9,9 @@ import { isServerError, type ServerError } from '../../../store/errors.ts';
 import type { ConnectionSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import { ReplicationConnection } from '../replication/connection.ts';
-import { type Address, type Lookup, resolveHost } from './egress.ts';
+import { type Lookup, resolveHost } from './egress.ts';
 import { connectFault, passwordMissing, sessionFault } from './faults.ts';
-import { openSocket, type SecuredSocket } from './secure.ts';
+import { openSocket, type SecuredSocket, type SecureTarget } from './secure.ts';
 import { type SessionRole, settingsOf, settle, startupOptions } from './settings.ts';
 import { PgSession, type StartedConnection } from './sql.ts';
 import { startClient } from './start.ts';
@@ -74,7 +74,7 @@ export class PgDialler implements Dialler {
   }
 
   async #openSql(
-    target: Target,
+    target: SecureTarget,
     attempt: AbortSignal,
     applicationName: string,
     role: SessionRole,
@@ -141,7 +141,7 @@ export class PgDialler implements Dialler {
   /** Tries the addresses of the host in turn. Throws ConnectorFault: what the last one said. */
   async #dial<T>(
     signal: AbortSignal | undefined,
-    open: (target: Target, attempt: AbortSignal) => Promise<T>,
+    open: (target: SecureTarget, attempt: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const { host, port, sslMode, sslRootCert, connectTimeoutMs } = this.#deps.connection;
     const { allowPrivate, lookup } = this.#deps;
@@ -167,14 +167,6 @@ export class PgDialler implements Dialler {
     }
     throw last ?? sessionFault(new Error(`the host name ${host} has no address`));
   }
-}
-
-interface Target {
-  readonly host: string;
-  readonly address: Address;
-  readonly port: number;
-  readonly sslMode: ConnectionSettings['sslMode'];
-  readonly rootCertificates: string | null;
 }
 
 /** Aborts what `open` does when the time is up or `signal` says so. */
