@@ -211,6 +211,29 @@ suite('the slot of a source', () => {
     }
   });
 
+  test('torn down: a slot of somebody else stays', async (t) => {
+    const { rig, upstream, document, slot } = await open(t);
+    for (const [plugin, twoPhase] of [
+      ['test_decoding', false],
+      ['pgoutput', true],
+    ]) {
+      await upstream.sql('SELECT pg_create_logical_replication_slot($1, $2, false, $3)', [
+        slot,
+        plugin,
+        twoPhase,
+      ]);
+      const refused = rig.start(document);
+      assert.equal((await faultOf(refused)).code, 'slot_mismatch');
+      await refused.stop();
+      const deleting = { dropSlot: true, requestedAt: '2026-02-01T00:00:00.000001Z' };
+      const last = rig.start({ ...document, enabled: false, deleting });
+      await last.ended;
+      assert.equal(last.status.phase, 'torn_down');
+      assert.equal((await rig.slot(slot))!.plugin, plugin);
+      await dropSlot(upstream, slot);
+    }
+  });
+
   test('what it sees when it is made is what was done by then', async (t) => {
     const { rig, upstream } = await open(t);
     const dialler = new PgDialler({ connection: rig.connection(), password: () => '', allowPrivate: true });

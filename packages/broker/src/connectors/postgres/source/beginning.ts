@@ -14,7 +14,7 @@ import type { ReplicationConnection, SystemFacts } from '../replication/connecti
 import type { SqlSession } from '../session/types.ts';
 import type { UnitStatus } from '../unit.ts';
 import { type Pointer, parsePointer, renderPointer, resyncedAtOf, samePlace } from './pointer.ts';
-import { createSlot, dropSlot, endOwnSender, judgeSlot, readSlot, type SlotRow, slotAhead } from './slot.ts';
+import { createSlot, dropSlot, endOwnSender, isOurs, judgeSlot, readSlot, slotAhead } from './slot.ts';
 import { firstState, type SnapshotBase } from './snapshot/state.ts';
 import type { Entry, SourceState } from './state.ts';
 import type { Pause } from './time.ts';
@@ -139,10 +139,6 @@ async function resync(
     }
   }
   return create(options, true, found?.version ?? 0, document.resyncRequestedAt);
-}
-
-function isOurs({ type, plugin, here }: SlotRow): boolean {
-  return type === 'logical' && plugin === 'pgoutput' && here;
 }
 
 /** `expect`: the version of the pointer that is to be replaced; 0: there is none. */

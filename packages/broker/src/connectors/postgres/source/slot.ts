@@ -93,12 +93,23 @@ export function judgeSlot(slot: string, row: SlotRow | null, pointer: Pointer | 
 }
 
 function assertFits(slot: string, row: SlotRow): void {
-  if (row.type !== 'logical') throw mismatch(slot, 'is a physical one');
-  if (row.plugin !== 'pgoutput') throw mismatch(slot, `uses the plug-in ${row.plugin}, not pgoutput`);
-  if (!row.here) throw mismatch(slot, 'belongs to another database of the server');
-  if (row.temporary) throw mismatch(slot, 'is temporary');
-  if (row.twoPhase) throw mismatch(slot, 'decodes two-phase commits');
+  const what = strangeness(row);
+  if (what !== null) throw mismatch(slot, what);
   assertValid(slot, row);
+}
+
+/** Whether a source may have made it, or can have taken it over. What is not ours is neither read nor dropped. */
+export function isOurs(row: SlotRow): boolean {
+  return strangeness(row) === null;
+}
+
+/** Why it cannot be the slot of a source; null: it can. */
+function strangeness({ type, plugin, here, temporary, twoPhase }: SlotRow): string | null {
+  if (type !== 'logical') return 'is a physical one';
+  if (plugin !== 'pgoutput') return `uses the plug-in ${plugin}, not pgoutput`;
+  if (!here) return 'belongs to another database of the server';
+  if (temporary) return 'is temporary';
+  return twoPhase ? 'decodes two-phase commits' : null;
 }
 
 /** Throws ConnectorFault `slot_invalidated`. */

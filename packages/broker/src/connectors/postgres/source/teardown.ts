@@ -7,7 +7,7 @@ import { ConnectorFault } from '../fault.ts';
 import { quoteName } from '../identifiers.ts';
 import type { SqlSession } from '../session/types.ts';
 import { parsePointer } from './pointer.ts';
-import { dropSlot, readSlot } from './slot.ts';
+import { dropSlot, isOurs, readSlot } from './slot.ts';
 import type { Entry, SourceState } from './state.ts';
 import type { Pause } from './time.ts';
 
@@ -27,8 +27,8 @@ export async function tearDown(
 ): Promise<void> {
   for (const slot of new Set([source.slot, ...formerSlot(found)])) {
     const row = await readSlot(session, slot);
-    // What was never ours stays.
-    if (row === null || !row.here || row.type !== 'logical') continue;
+    // The document may name a slot of somebody else, which was refused and never ours.
+    if (row === null || !isOurs(row)) continue;
     const holder = await dropSlot(session, slot, pause);
     if (holder === null) continue;
     throw new ConnectorFault(
