@@ -4,7 +4,7 @@ import { after, before, suite, test } from 'node:test';
 import type { Cleanup } from '../../../../../test/kit/cleanup.ts';
 import { Upstream } from '../../../../../test/kit/upstream.ts';
 import type { SourceTable } from '../../../src/connectors/postgres/document/types.ts';
-import { faultOf, SourceRig, tableOf, until } from './rig.ts';
+import { faultOf, SourceRig, tableOf } from './rig.ts';
 
 for (const major of [17, 18] as const) {
   suite(`before a source of PostgreSQL ${major} begins`, () => {
@@ -199,60 +199,5 @@ suite('a server that is not one for a source', () => {
     assert.equal((await faultOf(unit)).code, 'wal_level');
     await unit.stop();
     await upstream.drop();
-  });
-});
-
-suite('what is noticed only when the log is read', () => {
-  let server: Upstream;
-  before(async () => {
-    server = await Upstream.start({ major: 17 });
-  });
-  after(() => server.remove());
-
-  test('a publication that is younger than the place of the slot', async (t) => {
-    const upstream = await server.database(t);
-    await upstream.sql('CREATE TABLE t (id int PRIMARY KEY)');
-    const rig = await SourceRig.open(t, upstream);
-    const document = rig.document('s', { tables: [tableOf('t')] });
-    await upstream.sql("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", [document.source.slot]);
-    await upstream.sql('INSERT INTO t VALUES (1)');
-    const unit = rig.start(document);
-    const fault = await faultOf(unit);
-    assert.deepEqual([fault.code, fault.retry], ['publication', 'later']);
-    await unit.stop();
-    // A new beginning heals it.
-    await rig.stream({ ...document, resyncRequestedAt: '2026-02-01T00:00:00.000001Z' });
-    assert.equal((await rig.arrived(1))[0]!.event.op, 'r');
-  });
-
-  test('bytes that are no text', async (t) => {
-    const upstream = await server.database(
-      t,
-      "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
-    );
-    await upstream.sql('CREATE TABLE t (id int PRIMARY KEY, v text)');
-    const rig = await SourceRig.open(t, upstream);
-    const unit = await rig.stream(rig.document('s', { tables: [tableOf('t')] }));
-    await upstream.sql("INSERT INTO t VALUES (1, 'good')");
-    await rig.arrived(1);
-    await upstream.sql("SET client_encoding = SQL_ASCII; INSERT INTO t VALUES (2, E'\\xff')");
-    assert.equal((await faultOf(unit)).code, 'encoding');
-    assert.equal((await rig.messages()).length, 1);
-  });
-
-  test('a table that is not published any more', async (t) => {
-    const upstream = await server.database(t);
-    await upstream.sql('CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE other (id int PRIMARY KEY)');
-    const rig = await SourceRig.open(t, upstream);
-    const unit = await rig.stream(rig.document('s', { tables: [tableOf('t'), tableOf('other')] }));
-    // Made anew under its name: the list names the former one.
-    await upstream.sql('DROP TABLE other; CREATE TABLE other (id int PRIMARY KEY)');
-    await until(
-      'it has begun again',
-      () => unit.status.phases.filter((phase) => phase === 'streaming').length === 2,
-    );
-    await upstream.sql('INSERT INTO other VALUES (7)');
-    assert.equal((await rig.arrived(1))[0]!.event.table, 'public.other');
-    assert.deepEqual(unit.status.faults, []);
   });
 });
