@@ -5,7 +5,7 @@ import { PgDialler } from '../../../src/connectors/postgres/session/dialler.ts';
 import type { SqlSession } from '../../../src/connectors/postgres/session/types.ts';
 import type { CatalogTable } from '../../../src/connectors/postgres/source/catalog.ts';
 import { cellText } from '../../../src/connectors/postgres/source/rows.ts';
-import { keyPositions } from '../../../src/connectors/postgres/source/snapshot/chunk_rows.ts';
+import { encoderOf } from '../../../src/connectors/postgres/source/snapshot/chunk_rows.ts';
 import { ChunkReader, keyTexts } from '../../../src/connectors/postgres/source/snapshot/reader.ts';
 import { keyQuery } from '../../../src/connectors/postgres/source/snapshot/select.ts';
 import { catalogOf } from './catalog_of.ts';
@@ -48,7 +48,7 @@ for (const major of [17, 18] as const) {
     /** All rows, chunk by chunk, and the number of chunks. */
     async function walk(reader: ChunkReader, table: CatalogTable, limit: number) {
       const rows: (string | null)[][] = [];
-      const key = keyPositions(table);
+      const { key } = encoderOf(table);
       let chunks = 0;
       for (let from: string[] | null = null; ; ) {
         const chunk = await reader.read(table, from, limit, () => true);
@@ -195,7 +195,7 @@ for (const major of [17, 18] as const) {
         assert.equal(new Set(texts).size, read.length, name);
         assert.equal(chunks, Math.floor(read.length / 89) + 1, name);
         // What was printed finds its row again.
-        const positions = keyPositions(table);
+        const positions = encoderOf(table).key;
         const some = read.filter((_, i) => i % 97 === 0).map((row) => positions.map((at) => row[at]!));
         const session = await dial();
         const found = await session.query(keyQuery(table, some));

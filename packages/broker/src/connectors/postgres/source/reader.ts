@@ -5,7 +5,6 @@
  * Every change of a transaction has a number, also those of tables that nobody asked for: the ids of messages must not
  * depend on what the document says today.
  */
-import { ConnectorFault } from '../fault.ts';
 import { lsnDigits } from '../replication/lsn.ts';
 import {
   type PgoutputMessage,
@@ -20,6 +19,7 @@ import { ALL, RestartFilter } from './filter.ts';
 import { SINGLE_PARTITION } from './partition_name.ts';
 import type { Place } from './pointer.ts';
 import { encoderFor } from './shape.ts';
+import { notUtf8 } from './snapshot/reader.ts';
 import type { Snapshot } from './snapshot/snapshot.ts';
 import type { RowChange } from './snapshot/touches.ts';
 import { truncatePayload } from './truncate.ts';
@@ -291,10 +291,6 @@ function eventsOf(
         return encoder.delete(place, raw, message.identity, message.before);
     }
   } catch (error) {
-    if (!(error instanceof EncodingFault)) throw error;
-    throw new ConnectorFault(
-      'encoding',
-      `table ${encoder.table} holds a value that is not UTF-8 (a database in SQL_ASCII stores bytes of any encoding): repair the row, or take the table out of source.tables`,
-    );
+    throw error instanceof EncodingFault ? notUtf8(encoder.table, error) : error;
   }
 }

@@ -3,7 +3,8 @@
 import { lsnDigits } from '../../replication/lsn.ts';
 import type { Relation } from '../../replication/pgoutput.ts';
 import type { CatalogTable } from '../catalog.ts';
-import { EventPlace, type RowEvent, TableEncoder } from '../events.ts';
+import { EventPlace, type RowEvent, type TableEncoder } from '../events.ts';
+import { encoderFor } from '../shape.ts';
 import { type ColumnType, EncodingFault } from '../values.ts';
 import { type Chunk, keyTexts, notUtf8 } from './reader.ts';
 import type { SnapshotBase, SnapshotState } from './state.ts';
@@ -52,7 +53,7 @@ function* survivors({ chunk, fates, lsn, from, end, base }: ChunkContent): Gener
     if (!survives(seq)) continue;
     const row = rows[seq]!;
     const missing = fates?.[seq] ?? null;
-    const { payload, partition } = written(table, () =>
+    const { payload, partition } = written(encoder.table, () =>
       missing === null
         ? encoder.row(place, seq, row)
         : encoder.fill(place, seq, row, columnsOf(table, missing)),
@@ -68,11 +69,11 @@ function* survivors({ chunk, fates, lsn, from, end, base }: ChunkContent): Gener
   }
 }
 
-function written({ schema, name }: CatalogTable, write: () => RowEvent): RowEvent {
+function written(table: string, write: () => RowEvent): RowEvent {
   try {
     return write();
   } catch (error) {
-    throw error instanceof EncodingFault ? notUtf8(`${schema}.${name}`, error) : error;
+    throw error instanceof EncodingFault ? notUtf8(table, error) : error;
   }
 }
 
@@ -81,14 +82,10 @@ function columnsOf(table: CatalogTable, names: ReadonlySet<string>): number[] {
   return table.columns.flatMap(({ name }, i) => (names.has(name) ? [i] : []));
 }
 
-export function keyPositions({ columns, key }: CatalogTable): number[] {
-  return key.map((wanted) => columns.findIndex(({ name }) => name === wanted));
-}
-
 const encoders = new WeakMap<CatalogTable, TableEncoder>();
 
-/** Writes rows as the stream's encoder does, by the same columns. */
-function encoderOf(table: CatalogTable): TableEncoder {
+/** Writes rows as the stream's encoder does, by the same columns. Throws ConnectorFault `relation_changed`. */
+export function encoderOf(table: CatalogTable): TableEncoder {
   const known = encoders.get(table);
   if (known !== undefined) return known;
   const types = new Map<number, ColumnType>();
@@ -103,12 +100,7 @@ function encoderOf(table: CatalogTable): TableEncoder {
       return { name, key: table.key.includes(name), typeOid: type.oid, typeModifier: -1 };
     }),
   };
-  const { partitionBy } = table.source;
-  const encoder = new TableEncoder(relation, {
-    key: table.key,
-    partitionBy: partitionBy === 'key' ? table.key : partitionBy === 'single' ? null : partitionBy,
-    typeOf: (oid) => types.get(oid),
-  });
+  const encoder = encoderFor(relation, table, (oid) => types.get(oid));
   encoders.set(table, encoder);
   return encoder;
 }

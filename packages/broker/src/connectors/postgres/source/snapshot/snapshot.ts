@@ -16,7 +16,7 @@ import type { Relation } from '../../replication/pgoutput.ts';
 import type { SqlSession } from '../../session/types.ts';
 import type { CatalogTable } from '../catalog.ts';
 import { ChunkBase } from './base.ts';
-import { type ChunkRows, chunkRows, keyPositions } from './chunk_rows.ts';
+import { type ChunkRows, chunkRows, encoderOf } from './chunk_rows.ts';
 import { type Chunk, ChunkReader, keyTexts } from './reader.ts';
 import type { SnapshotState } from './state.ts';
 import { keyText, type RowChange, Touches } from './touches.ts';
@@ -180,7 +180,7 @@ export class Snapshot {
   #handOut(chunk: Chunk, from: SnapshotState, lsn: bigint): ChunkRows {
     const { table, rows, visibility } = chunk;
     const name = nameOf(table);
-    const key = keyPositions(table);
+    const { key } = encoderOf(table);
     const untouched = this.#window.untouched(name);
     const fates = untouched
       ? null
