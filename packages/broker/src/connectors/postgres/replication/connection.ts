@@ -18,7 +18,7 @@ import { startClient } from '../session/start.ts';
 import { formatLsn, parseLsn } from './lsn.ts';
 import { ProtocolViolation } from './pgoutput.ts';
 
-export interface ReplicationOptions {
+interface ReplicationOptions {
   readonly host: string;
   /** Over a socket that is connected and secured, with rows as pg decodes them. */
   readonly wire: Wire;
@@ -51,6 +51,9 @@ export interface StartOptions {
   readonly from: bigint;
 }
 
+const SENDER_TIMEOUT_MS =
+  "EXTRACT(EPOCH FROM pg_catalog.current_setting('wal_sender_timeout')::pg_catalog.interval)::pg_catalog.float8 * 1000";
+
 const XLOG_DATA = 0x77;
 const XLOG_HEAD_BYTES = 25;
 const KEEPALIVE = 0x6b;
@@ -74,6 +77,7 @@ export class ReplicationConnection {
   #copying: Promise<void> | null = null;
   #handler: StreamHandler | null = null;
   #violation: Error | null = null;
+  #senderTimeoutMs = 0;
 
   private constructor(options: ReplicationOptions) {
     const { host, wire, database, user, password, applicationName } = options;
@@ -97,15 +101,17 @@ export class ReplicationConnection {
     const connection = new ReplicationConnection(options);
     try {
       await startClient(connection.#client);
-      for (const [name, wanted] of Object.entries({ ...PRINTING, client_encoding: 'UTF8' })) {
-        const { rows } = await connection.#client.query(`SHOW ${name}`);
-        assertKept(name, wanted, String(Object.values(rows[0] ?? {})[0]));
-      }
+      await connection.#settle();
       return connection;
     } catch (error) {
       await connection.close();
       throw error;
     }
+  }
+
+  /** After so long without a word from us the server cuts the connection; 0: it never does. */
+  get senderTimeoutMs(): number {
+    return this.#senderTimeoutMs;
   }
 
   async identify(): Promise<SystemFacts> {
@@ -192,6 +198,15 @@ export class ReplicationConnection {
     this.#handler = null;
     this.#wire.stream.destroy();
     await this.#copying?.catch(() => {});
+  }
+
+  /** Reads the settings back. Throws ConnectorFault when they were not kept. */
+  async #settle(): Promise<void> {
+    const wanted = Object.entries({ ...PRINTING, client_encoding: 'UTF8' });
+    const names = wanted.map(([name]) => `pg_catalog.current_setting('${name}')`);
+    const [found] = await this.command(`SELECT ${names.join(', ')}, ${SENDER_TIMEOUT_MS}`);
+    for (const [i, [name, value]] of wanted.entries()) assertKept(name, value, found?.[i] ?? '');
+    this.#senderTimeoutMs = Number(found?.[wanted.length]);
   }
 
   #received(chunk: Buffer): void {

@@ -19,16 +19,10 @@ import { firstState, type SnapshotBase } from './snapshot/state.ts';
 import type { Entry, SourceState } from './state.ts';
 import type { Pause } from './time.ts';
 
-export interface Beginning {
+interface Beginning {
   readonly pointer: Pointer;
   readonly version: number;
 }
-
-/** What waiting for a slot needs. */
-export type WaitOptions = Pick<
-  BeginningOptions,
-  'session' | 'status' | 'applicationName' | 'heldMs' | 'leaseTtlMs' | 'pause'
->;
 
 export interface BeginningOptions {
   readonly document: SourceDocument;
@@ -100,7 +94,7 @@ function isLater(requested: string | null, answered: string | null): boolean {
 }
 
 /** Another reader holds the slot: one of our own that is dead but not buried, or a stranger. */
-export async function waitForSlot(options: WaitOptions, pid: number): Promise<void> {
+async function waitForSlot(options: BeginningOptions, pid: number): Promise<void> {
   const { session, status, applicationName, heldMs, leaseTtlMs, pause } = options;
   status.enter('waiting_for_slot', { activePid: pid });
   status.show({ activePid: pid });

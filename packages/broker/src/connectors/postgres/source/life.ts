@@ -5,9 +5,10 @@
 import type { SourceDocument } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import { instantNow } from '../instants.ts';
+import type { ReplicationConnection } from '../replication/connection.ts';
 import { formatLsn } from '../replication/lsn.ts';
 import type { UnitContext } from '../unit.ts';
-import { type BeginningOptions, settleSlot, waitForSlot } from './beginning.ts';
+import { type BeginningOptions, settleSlot } from './beginning.ts';
 import type { Bundle } from './bundler.ts';
 import type { CatalogTable } from './catalog.ts';
 import { Committer } from './commit.ts';
@@ -15,7 +16,6 @@ import { Heartbeat } from './heartbeat.ts';
 import { Pipeline } from './pipeline.ts';
 import type { Pointer } from './pointer.ts';
 import { settlePublication } from './publication.ts';
-import { readSlot } from './slot.ts';
 import { Snapshot } from './snapshot/snapshot.ts';
 import { SqlKeeper } from './sql_keeper.ts';
 import { pointerKey, SourceState } from './state.ts';
@@ -27,12 +27,14 @@ import { pauseUntil, stopped } from './time.ts';
 import { TypeBook } from './types.ts';
 import { Watch } from './watch.ts';
 
-export interface LifeOptions {
+interface LifeOptions {
   readonly context: UnitContext<SourceDocument>;
   /** For how long the lease has been held. */
   readonly heldMs: () => number;
 }
 
+/** Before a slot is looked at again that was taken between a look at it and the start of the stream. */
+const BUSY_MS = 100;
 const SILENCE_MS = 120_000;
 const SLACK_MS = 5_000;
 /** A bundle under way is waited for within these, when the source is stopped. */
@@ -113,7 +115,6 @@ export class Life {
         const { pointer, version } = await settleSlot(beginning);
         // Asked again: the log has grown since, and the pointer perhaps with it.
         await checkSystem(replication, await replication.identify(), pointer);
-        const senderTimeoutMs = await senderTimeout(replication);
         signal.removeEventListener('abort', abort);
         const committer = new Committer(
           {
@@ -128,45 +129,29 @@ export class Life {
           pointer,
           version,
         );
-        await this.#run(keeper, tables, committer, replication, senderTimeoutMs, signal);
+        await this.#run(keeper, tables, committer, replication, signal);
         return;
       } catch (error) {
         await replication.close();
         if (!(error instanceof SlotBusy)) throw error;
-        // Somebody was faster; who, is in the slot's row.
-        const session = await keeper.session();
-        const row = await readSlot(session, document.source.slot);
-        await this.#wait(session, row?.activePid ?? null, pause);
+        // Somebody was faster; who, is in the slot's row by then.
+        await pause(BUSY_MS);
       } finally {
         signal.removeEventListener('abort', abort);
       }
     }
   }
 
-  async #wait(
-    session: BeginningOptions['session'],
-    pid: number | null,
-    pause: (ms: number) => Promise<void>,
-  ): Promise<void> {
-    if (pid === null) return pause(100);
-    const { status, leaseTtlMs } = this.#context;
-    const heldMs = this.#heldMs;
-    await waitForSlot(
-      { session, status, pause, heldMs, leaseTtlMs, applicationName: this.#applicationName },
-      pid,
-    );
-  }
-
   async #run(
     keeper: SqlKeeper,
     tables: readonly CatalogTable[],
     committer: Committer,
-    connection: ConstructorParameters<typeof Pipeline>[0]['connection'],
-    senderTimeoutMs: number,
+    connection: ReplicationConnection,
     signal: AbortSignal,
   ): Promise<void> {
     const { clock, document, shutdownGraceMs, status, log } = this.#context;
     const { source } = document;
+    const { senderTimeoutMs } = connection;
     const snapshot = this.#snapshot(keeper, tables, committer.pointer, signal);
     const session = () => keeper.session();
     const heartbeatMs = source.heartbeatSeconds * 1_000;
@@ -178,7 +163,6 @@ export class Life {
       committer,
       snapshot,
       session,
-      senderTimeoutMs,
       silenceMs: () =>
         heartbeat.allowed ? Math.max(senderTimeoutMs * 2 || SILENCE_MS, heartbeatMs * 2 + SLACK_MS) : null,
       clock,
@@ -274,27 +258,6 @@ export class Life {
     const phase = snapshot === null ? 'streaming' : 'snapshot';
     if (status.phase !== phase) status.enter(phase);
   }
-}
-
-const UNITS_MS: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: 1_000,
-  min: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-};
-
-/** As the server prints it: `1min`; `0` switches it off. */
-export function milliseconds(text: string): number {
-  const match = /^(\d+)([a-z]*)$/.exec(text.trim());
-  return match === null ? 60_000 : Number(match[1]) * (UNITS_MS[match[2]!] ?? 1);
-}
-
-async function senderTimeout(replication: {
-  command(text: string): Promise<(string | null)[][]>;
-}): Promise<number> {
-  const [row] = await replication.command('SHOW wal_sender_timeout');
-  return milliseconds(row?.[0] ?? '1min');
 }
 
 /** A right that is missing for what has no code of its own. */

@@ -34,8 +34,6 @@ export interface PipelineOptions {
   readonly snapshot: Snapshot | null;
   /** For what has to be read while the stream goes on. */
   readonly session: () => Promise<SqlSession>;
-  /** Of the server; 0: it never cuts. */
-  readonly senderTimeoutMs: number;
   /** A longer silence than this means that nobody is there; null: nothing need come. */
   readonly silenceMs: () => number | null;
   readonly clock: Clock;
@@ -112,7 +110,7 @@ export class Pipeline implements StreamHandler {
 
   /** Resolves when the signal has stopped it in order. `started`: the server has agreed. Throws ConnectorFault. */
   async run(signal: AbortSignal, started: () => void): Promise<void> {
-    const { connection, committer, settings, clock, senderTimeoutMs, snapshot } = this.#options;
+    const { connection, committer, settings, clock, snapshot } = this.#options;
     const { slot, publication } = settings;
     const from = committer.pointer.lsn;
     const abort = new Promise<'stopped'>((resolve) => {
@@ -123,6 +121,7 @@ export class Pipeline implements StreamHandler {
     const timers: { cancel(): void }[] = [];
     try {
       await connection.start({ slot, publication, from }, this);
+      const { senderTimeoutMs } = connection;
       const thirdMs = senderTimeoutMs === 0 ? CONFIRM_MS_MAX : senderTimeoutMs / 3;
       this.#confirmation = new Confirmation(connection, clock, {
         safe: from,
