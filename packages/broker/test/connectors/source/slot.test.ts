@@ -66,6 +66,23 @@ suite('the slot of a source', () => {
     await rig.arrived(1);
   });
 
+  test('a snapshot of tables that are named no more is over, without a change to say so', async (t) => {
+    const { rig, upstream, slot } = await open(t);
+    await upstream.sql(
+      'CREATE TABLE other (id int PRIMARY KEY); CREATE PUBLICATION queen_s FOR TABLE ONLY t',
+    );
+    await upstream.sql("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", [slot]);
+    // As long as this one runs, nothing is copied.
+    const running = await upstream.connect();
+    await running.query('BEGIN; SELECT pg_current_xact_id()');
+    const unit = rig.start(rig.document('s', { tables: [tableOf('t')], snapshot: 'initial' }));
+    await inPhase(unit, 'snapshot');
+    await unit.stop();
+    await rig.stream(rig.document('s', { tables: [tableOf('other')], snapshot: 'initial' }));
+    assert.equal((await rig.pointer('s'))!.snapshot, null);
+    await running.end();
+  });
+
   test('lost: the pointer says that changes are missing, and a new beginning copies what is there', async (t) => {
     const { rig, upstream, document, slot } = await open(t);
     const unit = await rig.stream(document);

@@ -66,7 +66,8 @@ export class Pipeline implements StreamHandler {
   #paused = false;
   #ended = false;
   #heardMs: number;
-  #advancedMs: number;
+  /** Who knows when an earlier stream did it: this one does it soon. */
+  #advancedMs = Number.NEGATIVE_INFINITY;
   /** The server waits for a confirmation. */
   #asked = false;
   #pumping = false;
@@ -80,7 +81,9 @@ export class Pipeline implements StreamHandler {
     });
     this.#failure.catch(() => {});
     const limits = { messagesMax: settings.maxBundleMessages, bytesMax: settings.maxBundleBytes };
-    this.#bundler = new Bundler(limits, start, (bundle) => this.#writer.add(bundle));
+    // Tables that the document names no more are not left to be copied.
+    const place = { ...start, snapshot: snapshot?.state ?? null };
+    this.#bundler = new Bundler(limits, place, (bundle) => this.#writer.add(bundle));
     this.#writer = new BundleWriter({
       bundler: this.#bundler,
       lingerMs: settings.lingerMs,
@@ -100,7 +103,6 @@ export class Pipeline implements StreamHandler {
       nowMs: () => clock.now(),
     });
     this.#heardMs = clock.now();
-    this.#advancedMs = clock.now();
   }
 
   /** Ends it with an error, from outside. */
