@@ -35,7 +35,6 @@ export async function catalogOf(
     },
     formatType: column.format as string,
     collation: column.collation as string | null,
-    notNull: false,
     generated: false,
   }));
   const numbers = (table!.key as string).split(' ').map(Number);

@@ -4,10 +4,10 @@ import { ConnectorFault } from '../../../src/connectors/postgres/fault.ts';
 import type { Relation } from '../../../src/connectors/postgres/replication/pgoutput.ts';
 import type { SqlResult, SqlSession } from '../../../src/connectors/postgres/session/types.ts';
 import type { CatalogTable } from '../../../src/connectors/postgres/source/catalog.ts';
-import { rowOf } from '../../../src/connectors/postgres/source/rows.ts';
 import { Snapshot, type SnapshotDeps } from '../../../src/connectors/postgres/source/snapshot/snapshot.ts';
 import { baseOf, firstState } from '../../../src/connectors/postgres/source/snapshot/state.ts';
 import { silentLog } from '../../../src/store/log.ts';
+import { rowOf } from '../row_of.ts';
 
 const TABLE: CatalogTable = {
   oid: 16_400,
@@ -22,7 +22,6 @@ const TABLE: CatalogTable = {
       type: { oid: 23, kind: 'b', element: null, delimiter: ',' },
       formatType: 'integer',
       collation: null,
-      notNull: true,
       generated: false,
     },
   ],

@@ -4,9 +4,9 @@ import { Upstream, type UpstreamDatabase } from '../../../../../test/kit/upstrea
 import { PgDialler } from '../../../src/connectors/postgres/session/dialler.ts';
 import type { SqlSession } from '../../../src/connectors/postgres/session/types.ts';
 import type { CatalogTable } from '../../../src/connectors/postgres/source/catalog.ts';
-import { cellText } from '../../../src/connectors/postgres/source/rows.ts';
+import { cellText, keyTexts } from '../../../src/connectors/postgres/source/rows.ts';
 import { encoderOf } from '../../../src/connectors/postgres/source/snapshot/chunk_rows.ts';
-import { ChunkReader, keyTexts } from '../../../src/connectors/postgres/source/snapshot/reader.ts';
+import { ChunkReader } from '../../../src/connectors/postgres/source/snapshot/reader.ts';
 import { keyQuery } from '../../../src/connectors/postgres/source/snapshot/select.ts';
 import { catalogOf } from './catalog_of.ts';
 

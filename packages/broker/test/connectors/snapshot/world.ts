@@ -4,7 +4,6 @@
  */
 import { CELL, type Relation, type Tuple } from '../../../src/connectors/postgres/replication/pgoutput.ts';
 import type { CatalogTable } from '../../../src/connectors/postgres/source/catalog.ts';
-import { rowOf } from '../../../src/connectors/postgres/source/rows.ts';
 import { shapeOf } from '../../../src/connectors/postgres/source/snapshot/select.ts';
 import type { Snapshot } from '../../../src/connectors/postgres/source/snapshot/snapshot.ts';
 import {
@@ -15,6 +14,7 @@ import {
 } from '../../../src/connectors/postgres/source/snapshot/state.ts';
 import { printVisibility } from '../../../src/connectors/postgres/source/snapshot/visibility.ts';
 import { silentLog } from '../../../src/store/log.ts';
+import { rowOf } from '../row_of.ts';
 import { type Change, ModelSession, type Row, type Transaction, UpstreamModel } from './upstream_model.ts';
 
 export type SnapshotClass = typeof Snapshot;
@@ -39,7 +39,6 @@ const TABLE: CatalogTable = {
     type: TYPE,
     formatType: 'integer',
     collation: null,
-    notNull: true,
     generated: false,
   })),
   key: ['id'],

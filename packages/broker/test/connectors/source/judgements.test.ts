@@ -23,7 +23,6 @@ const ROW: SlotRow = {
   here: true,
   temporary: false,
   twoPhase: false,
-  synced: false,
   activePid: null,
   confirmed: 0x400n,
   walStatus: 'reserved',

@@ -27,7 +27,7 @@ export interface Tuple {
   readonly ends: Uint32Array;
 }
 
-export interface RelationColumn {
+interface RelationColumn {
   readonly name: string;
   /** Part of the replica identity's key. */
   readonly key: boolean;

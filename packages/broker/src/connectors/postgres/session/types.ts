@@ -33,7 +33,8 @@ export interface SqlSession {
    */
   prepare(name: string, text: string, textParams: number): Promise<number>;
   /**
-   * A query with values as the bytes that came, which need not be UTF-8. Without parameters.
+   * A query with values as the bytes that came, which need not be UTF-8; those of a row lie in one piece of memory. Without
+   * parameters.
    */
   bytes(text: string): Promise<readonly (readonly (Buffer | null)[])[]>;
   readonly processId: number;

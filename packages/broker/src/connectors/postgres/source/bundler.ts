@@ -110,10 +110,6 @@ export class Bundler {
     return this.#place !== this.#left;
   }
 
-  get inTransaction(): boolean {
-    return this.#open !== null;
-  }
-
   begin(commitLsn: bigint): void {
     invariant(this.#open === null, 'bundler_begin', { commitLsn: String(commitLsn) });
     this.#open = { commitLsn, gathered: new Gathering() };

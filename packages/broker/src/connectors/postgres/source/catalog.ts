@@ -10,7 +10,6 @@ export interface CatalogColumn {
   readonly formatType: string;
   /** Quoted and with its schema; null: the type's own. */
   readonly collation: string | null;
-  readonly notNull: boolean;
   readonly generated: boolean;
 }
 

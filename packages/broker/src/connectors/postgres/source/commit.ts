@@ -38,7 +38,7 @@ import { assertFollows, type Pointer, parsePointer, renderPointer, samePlace } f
 import { NAMESPACE, queenFault, type SourceState } from './state.ts';
 import type { Pause } from './time.ts';
 
-export interface CommitterOptions {
+interface CommitterOptions {
   readonly broker: Pick<BrokerFace, 'transaction'>;
   readonly state: Pick<SourceState, 'read'>;
   readonly tenant: TenantId;
@@ -51,7 +51,7 @@ export interface CommitterOptions {
 }
 
 /** A bundle that is not in after so long is given up, and the upstream's connection with it. */
-export const STALLED_MS = 60_000;
+const STALLED_MS = 60_000;
 const CONFLICTS_MAX = 3;
 
 export class Committer {

@@ -35,10 +35,6 @@ export class Confirmation {
     this.#regular = every(clock, options.everyMs, () => this.tell());
   }
 
-  get safe(): bigint {
-    return this.#safe;
-  }
-
   /** The pointer is committed at `lsn`. `soon`: somebody waits for it. */
   moved(lsn: bigint, soon = false): void {
     if (lsn > this.#safe) this.#safe = lsn;

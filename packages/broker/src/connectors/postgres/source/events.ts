@@ -6,10 +6,11 @@
  * rendered with the shape that was in force when the change was made.
  */
 import { JsonWriter } from '../../../log/json/writer.ts';
+import { formatInstant } from '../instants.ts';
 import { formatLsn } from '../replication/lsn.ts';
 import { CELL, type Relation, type Tuple } from '../replication/pgoutput.ts';
 import { partitionName, SINGLE_PARTITION } from './partition_name.ts';
-import { cellText, filled, isUnchanged, sameCell } from './rows.ts';
+import { cellText, filled, isUnchanged, keyTexts, sameCell } from './rows.ts';
 import { type ColumnType, type ValueForm, valueForm, writeValue } from './values.ts';
 
 /** What the catalog and the connector's document say about a table. */
@@ -41,7 +42,7 @@ export interface RowEvent {
 
 /** A row that moved to another key and of which these columns were not sent: they are to be read back, by the new key. */
 export interface MissingColumns {
-  readonly key: readonly (string | null)[];
+  readonly key: readonly string[];
   readonly columns: readonly number[];
 }
 
@@ -50,24 +51,15 @@ export class EventPlace {
   readonly #tail: Buffer;
 
   /** `xid`: null for rows that were read rather than changed. `micros`: since 1970. */
-  constructor(lsn: bigint, xid: number | null, micros: bigint) {
+  constructor(lsn: bigint, xid: number | null, micros: number) {
     const change = xid === null ? '' : `,"xid":${xid}`;
-    this.#tail = Buffer.from(`,"lsn":"${formatLsn(lsn)}"${change},"ts":"${isoMicros(micros)}","seq":`);
+    this.#tail = Buffer.from(`,"lsn":"${formatLsn(lsn)}"${change},"ts":"${formatInstant(micros)}","seq":`);
   }
 
   write(writer: JsonWriter, seq: number): void {
     writer.raw(this.#tail, 0, this.#tail.length);
     writer.integer(seq);
   }
-}
-
-const MICROS = 1_000_000n;
-
-/** `2026-10-03T06:14:43.797508Z`. */
-export function isoMicros(micros: bigint): string {
-  const fraction = ((micros % MICROS) + MICROS) % MICROS;
-  const seconds = new Date(Number((micros - fraction) / 1000n)).toISOString().slice(0, -5);
-  return `${seconds}.${String(fraction).padStart(6, '0')}Z`;
 }
 
 type Operation = 'c' | 'u' | 'd' | 'r';
@@ -147,7 +139,7 @@ export class TableEncoder {
     const row = filled(after, before, this.key);
     if (this.#sameKey(before, row)) return null;
     const columns = this.#all.filter((column) => isUnchanged(row, column));
-    return columns.length === 0 ? null : { key: this.key.map((column) => cellText(row, column)), columns };
+    return columns.length === 0 ? null : { key: keyTexts(row, this.key), columns };
   }
 
   /** `read`: the columns that were {@link missing}, in a row of their own; null: not asked for, or the row is gone. */

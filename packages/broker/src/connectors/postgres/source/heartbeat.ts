@@ -8,7 +8,7 @@ import { ConnectorFault } from '../fault.ts';
 import type { SqlSession } from '../session/types.ts';
 import { every } from './time.ts';
 
-export interface HeartbeatOptions {
+interface HeartbeatOptions {
   readonly session: () => Promise<SqlSession>;
   readonly epoch: string;
   readonly everyMs: number;

@@ -9,7 +9,7 @@ import type { Clock, Timer } from '../../../engine/clock.ts';
 import { pause } from '../pause.ts';
 import type { Entry, SourceState, Written } from './state.ts';
 
-export interface LeaseOptions {
+interface LeaseOptions {
   readonly state: Pick<SourceState, 'read' | 'put' | 'remove'>;
   readonly key: string;
   readonly node: string;
@@ -19,7 +19,7 @@ export interface LeaseOptions {
   readonly clock: Clock;
 }
 
-export type Claim =
+type Claim =
   | { readonly held: true }
   /** `retryMs`: when it is worth another try. */
   | { readonly held: false; readonly owner: string | null; readonly retryMs: number };
@@ -42,10 +42,6 @@ export class Lease {
 
   constructor(options: LeaseOptions) {
     this.#options = options;
-  }
-
-  get held(): boolean {
-    return this.#version !== null;
   }
 
   /** How often it is to be renewed. */

@@ -25,7 +25,7 @@ import { every } from './time.ts';
 import type { TypeBook } from './types.ts';
 import { BundleWriter } from './writer.ts';
 
-export interface PipelineOptions {
+interface PipelineOptions {
   readonly connection: ReplicationConnection;
   readonly settings: SourceSettings;
   readonly tables: readonly CatalogTable[];

@@ -8,7 +8,7 @@ import { formatLsn, parseLsn } from '../replication/lsn.ts';
 import { parseSnapshotState, type SnapshotState } from './snapshot/state.ts';
 
 /** A transaction that was too large for one bundle and is in the queues up to a point. */
-export interface InTransaction {
+interface InTransaction {
   readonly commitLsn: bigint;
   /** So many of its row changes, mapped or not, are in. At least 1. */
   readonly done: number;

@@ -2,13 +2,13 @@
  * The publication of a source: made and kept as the document wants it, or only looked at when somebody else keeps it. Touched
  * only when something differs, since each change of it makes every decoder of the database forget what it knows.
  */
+import { textArray } from '../../../store/arrays.ts';
 import type { SourceSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import { quoteName } from '../identifiers.ts';
-import type { SqlSession } from '../session/types.ts';
+import type { SqlResult, SqlSession } from '../session/types.ts';
 import type { CatalogTable } from './catalog.ts';
 import { relation } from './snapshot/select.ts';
-import { textArray } from './text_array.ts';
 
 const PUBLICATION = `
 SELECT p.oid, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,

@@ -15,7 +15,7 @@ export interface Wanted {
   readonly mapped: Mapped;
   /** Of the change. */
   readonly xid: number;
-  readonly key: readonly (string | null)[];
+  readonly key: readonly string[];
   readonly columns: readonly number[];
   found: Tuple | null;
 }
@@ -54,8 +54,10 @@ async function readOne(session: SqlSession, mapped: Mapped, wanted: readonly Wan
   const { relation, encoder } = mapped;
   const needed = new Set([...encoder.key, ...wanted.flatMap(({ columns }) => columns)]);
   const columns = [...needed].sort((a, b) => a - b);
-  const keys = wanted.flatMap(({ key }) => (key.some((value) => value === null) ? [] : [key as string[]]));
-  const query = keyQuery(selected(mapped, columns), keys);
+  const query = keyQuery(
+    selected(mapped, columns),
+    wanted.map(({ key }) => key),
+  );
   const rows = await session.bytes(query).catch((error: unknown) => {
     if (error instanceof ConnectorFault && GONE.has(error.sqlState ?? '')) return [];
     throw error;
@@ -85,7 +87,6 @@ function selected({ table, relation, encoder }: Mapped, columns: readonly number
           type: { oid: typeOid, kind: 'b', element: null, delimiter: ',' },
           formatType: 'text',
           collation: null,
-          notNull: false,
           generated: false,
         }
       );

@@ -26,7 +26,7 @@ import { truncatePayload } from './truncate.ts';
 import type { TypeBook } from './types.ts';
 import { EncodingFault } from './values.ts';
 
-export interface ReaderOptions {
+interface ReaderOptions {
   readonly epoch: string;
   readonly start: Place;
   readonly tables: readonly CatalogTable[];
@@ -46,7 +46,7 @@ export interface Mapped {
 }
 
 /** What must be known before a message can be taken. */
-export type Need =
+type Need =
   | { readonly kind: 'types'; readonly oids: readonly number[] }
   | { readonly kind: 'row'; readonly mapped: Mapped; readonly missing: MissingColumns };
 
@@ -143,7 +143,7 @@ export class ChangeReader {
     const { epoch, bundler } = this.#options;
     this.#transaction = {
       xid,
-      place: new EventPlace(commitLsn, xid, commitMicros),
+      place: new EventPlace(commitLsn, xid, Number(commitMicros)),
       idHead: `pg:${epoch}:${lsnDigits(commitLsn)}:`,
       skip,
       raw: 0,

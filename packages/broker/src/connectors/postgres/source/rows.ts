@@ -1,4 +1,5 @@
 /** Row versions as they were received, and what is put together from two of them. */
+import { invariant } from '../../../store/invariant.ts';
 import { CELL, type Tuple } from '../replication/pgoutput.ts';
 
 /** The text of a cell; null for NULL. An unchanged cell has no text: ask {@link isUnchanged} first. */
@@ -6,6 +7,11 @@ export function cellText(tuple: Tuple, column: number): string | null {
   return tuple.kinds[column] === CELL.text
     ? tuple.bytes.toString('utf8', tuple.starts[column], tuple.ends[column])
     : null;
+}
+
+/** The values of a row's key as they were printed. A key has no NULL. */
+export function keyTexts(row: Tuple, key: readonly number[]): string[] {
+  return key.map((column) => cellText(row, column) ?? '');
 }
 
 export function isUnchanged(tuple: Tuple, column: number): boolean {
@@ -29,43 +35,22 @@ export function sameCell(one: Tuple, other: Tuple, column: number): boolean {
   );
 }
 
-/** A row of texts, as a query returns it. */
-export function rowOf(values: readonly (string | null)[]): Tuple {
-  const kinds = new Uint8Array(values.length);
-  const starts = new Uint32Array(values.length);
-  const ends = new Uint32Array(values.length);
-  const texts: Buffer[] = [];
-  let at = 0;
-  values.forEach((value, i) => {
-    if (value === null) return;
-    const text = Buffer.from(value);
-    kinds[i] = CELL.text;
-    starts[i] = at;
-    at += text.length;
-    ends[i] = at;
-    texts.push(text);
-  });
-  return { bytes: Buffer.concat(texts), kinds, starts, ends };
-}
-
-/** The same of values as they came. Not copied if they lie in one buffer. */
+/** A row as a query returned its values: all of them lie in one piece of memory, which is not copied. */
 export function rowOfBytes(cells: readonly (Buffer | null)[]): Tuple {
   const kinds = new Uint8Array(cells.length);
   const starts = new Uint32Array(cells.length);
   const ends = new Uint32Array(cells.length);
-  const memory = cells.find((cell) => cell !== null)?.buffer;
-  const together = cells.every((cell) => cell === null || cell.buffer === memory);
-  let at = 0;
+  let memory: ArrayBufferLike | null = null;
   for (let i = 0; i < cells.length; i++) {
     const cell = cells[i]!;
     if (cell === null) continue;
+    memory ??= cell.buffer;
+    invariant(cell.buffer === memory, 'row_in_one_piece', { column: i });
     kinds[i] = CELL.text;
-    starts[i] = together ? cell.byteOffset : at;
-    at += cell.length;
-    ends[i] = starts[i]! + cell.length;
+    starts[i] = cell.byteOffset;
+    ends[i] = cell.byteOffset + cell.length;
   }
-  if (together) return { bytes: Buffer.from(memory ?? EMPTY), kinds, starts, ends };
-  return { bytes: Buffer.concat(cells.filter((cell) => cell !== null)), kinds, starts, ends };
+  return { bytes: Buffer.from(memory ?? EMPTY), kinds, starts, ends };
 }
 
 const EMPTY = new ArrayBuffer(0);

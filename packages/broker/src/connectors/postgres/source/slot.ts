@@ -21,7 +21,6 @@ export interface SlotRow {
   readonly here: boolean;
   readonly temporary: boolean;
   readonly twoPhase: boolean;
-  readonly synced: boolean;
   readonly activePid: number | null;
   readonly confirmed: bigint | null;
   readonly walStatus: string | null;
@@ -31,7 +30,7 @@ export interface SlotRow {
 }
 
 const SLOT = `
-SELECT s.slot_type, s.plugin, s.database = pg_catalog.current_database(), s.temporary, s.two_phase, s.synced,
+SELECT s.slot_type, s.plugin, s.database = pg_catalog.current_database(), s.temporary, s.two_phase,
        s.active_pid, s.confirmed_flush_lsn, s.wal_status, s.invalidation_reason,
        CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL
             ELSE pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn)::pg_catalog.int8 END
@@ -42,14 +41,13 @@ export async function readSlot(session: SqlSession, slot: string): Promise<SlotR
   const { rows } = await session.query(SLOT, [slot]);
   const row = rows[0];
   if (row === undefined) return null;
-  const [type, plugin, here, temporary, twoPhase, synced, pid, confirmed, walStatus, invalidation, lag] = row;
+  const [type, plugin, here, temporary, twoPhase, pid, confirmed, walStatus, invalidation, lag] = row;
   return {
     type: type!,
     plugin: plugin ?? null,
     here: here === 't',
     temporary: temporary === 't',
     twoPhase: twoPhase === 't',
-    synced: synced === 't',
     activePid: pid === null || pid === undefined ? null : Number(pid),
     confirmed: confirmed === null || confirmed === undefined ? null : parseLsn(confirmed),
     walStatus: walStatus ?? null,
@@ -58,7 +56,7 @@ export async function readSlot(session: SqlSession, slot: string): Promise<SlotR
   };
 }
 
-export type SlotVerdict =
+type SlotVerdict =
   /** Somebody reads from it. */
   | { readonly kind: 'busy'; readonly pid: number }
   | { readonly kind: 'create' }
@@ -135,7 +133,7 @@ export function slotAhead(slot: string, confirmed: bigint, pointer: bigint): Con
   );
 }
 
-export interface CreatedSlot {
+interface CreatedSlot {
   readonly lsn: bigint;
   /** What was visible when it was made. */
   readonly base: SnapshotBase;
@@ -179,20 +177,14 @@ SELECT pg_catalog.pg_terminate_backend(r.pid) FROM pg_catalog.pg_stat_replicatio
  WHERE r.pid = $1::int4 AND r.usename = CURRENT_USER AND r.application_name = $2`;
 
 /**
- * Ends a sender of an earlier life of this source, known by its user and its name. False: it is somebody else's, or may not be
- * ended.
+ * Ends a sender of an earlier life of this source, known by its user and its name. One of somebody else, and one that may not
+ * be ended, goes on.
  */
-export async function endOwnSender(
-  session: SqlSession,
-  pid: number,
-  applicationName: string,
-): Promise<boolean> {
+export async function endOwnSender(session: SqlSession, pid: number, applicationName: string): Promise<void> {
   try {
-    const { rows } = await session.query(OWN_SENDER, [String(pid), applicationName]);
-    return rows[0]?.[0] === 't';
+    await session.query(OWN_SENDER, [String(pid), applicationName]);
   } catch (error) {
-    if (error instanceof ConnectorFault && error.sqlState === '42501') return false;
-    throw error;
+    if (!(error instanceof ConnectorFault) || error.sqlState !== '42501') throw error;
   }
 }
 

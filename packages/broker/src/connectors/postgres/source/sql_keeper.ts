@@ -1,5 +1,6 @@
-/** The session on which a source asks its upstream things while the stream goes on; when it breaks, it alone is opened again. */
+/** A session with the upstream beside the stream: opened when it is asked for, and again when it broke. */
 import type { SqlSession } from '../session/types.ts';
+import { stopped } from './time.ts';
 
 export class SqlKeeper {
   readonly #open: () => Promise<SqlSession>;
@@ -10,8 +11,9 @@ export class SqlKeeper {
     this.#open = open;
   }
 
-  /** Throws ConnectorFault. */
+  /** Throws ConnectorFault; `stopped` once it was closed. */
   session(): Promise<SqlSession> {
+    if (this.#closed) return Promise.reject(stopped());
     if (this.#current !== null) return this.#current;
     const opening = this.#open().then((session) => {
       const drop = (): void => {
@@ -28,6 +30,7 @@ export class SqlKeeper {
     return opening;
   }
 
+  /** Never rejects. What runs on the session fails. */
   async close(): Promise<void> {
     this.#closed = true;
     const current = this.#current;

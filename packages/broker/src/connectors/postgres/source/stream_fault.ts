@@ -1,4 +1,5 @@
 /** What ended a stream, or kept it from beginning, as a fault of the connector. */
+import { InvariantError } from '../../../store/invariant.ts';
 import type { SourceSettings } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import { ProtocolViolation } from '../replication/pgoutput.ts';
@@ -64,9 +65,5 @@ export function streamFault(error: unknown, { slot, publication }: SourceSetting
 }
 
 function isProgrammingError(error: unknown): boolean {
-  return (
-    error instanceof TypeError ||
-    error instanceof ReferenceError ||
-    (error instanceof Error && error.name === 'InvariantError')
-  );
+  return error instanceof TypeError || error instanceof ReferenceError || error instanceof InvariantError;
 }

@@ -3,12 +3,12 @@
  * published: as soon as a table without a usable key is in a publication, PostgreSQL refuses the application's own
  * updates on it.
  */
+import { textArray } from '../../../store/arrays.ts';
 import type { SourceTable } from '../document/types.ts';
 import { ConnectorFault, type FaultCode } from '../fault.ts';
 import type { SqlSession } from '../session/types.ts';
 import type { CatalogColumn, CatalogTable } from './catalog.ts';
 import { checkParts } from './parts.ts';
-import { textArray } from './text_array.ts';
 import type { TypeBook } from './types.ts';
 
 const TABLES = `
@@ -22,7 +22,7 @@ const COLUMNS = `
 SELECT a.attrelid, a.attnum, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod),
        CASE WHEN a.attcollation <> t.typcollation
             THEN pg_catalog.quote_ident(ln.nspname) || '.' || pg_catalog.quote_ident(l.collname) END,
-       a.attnotnull, a.attgenerated <> ''
+       a.attgenerated <> ''
   FROM pg_catalog.pg_attribute AS a
   JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
   LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
@@ -40,13 +40,13 @@ SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, a.attname
    AND k.position <= i.indnkeyatts AND i.indisvalid
  ORDER BY i.indexrelid, k.position`;
 
-export interface TableKey {
+interface TableKey {
   readonly columns: readonly string[];
   /** False: deferrable, which PostgreSQL does not take for an identity. */
   readonly immediate: boolean;
 }
 
-export interface TableKeys {
+interface TableKeys {
   readonly primary: TableKey | null;
   readonly replica: TableKey | null;
 }
@@ -141,7 +141,7 @@ async function readColumns(
     rows.map((row) => Number(row[3])),
   );
   const columns = new Map<number, CatalogColumn[]>();
-  for (const [oid, attnum, name, type, formatType, collation, notNull, generated] of rows) {
+  for (const [oid, attnum, name, type, formatType, collation, generated] of rows) {
     const table = Number(oid);
     const list = columns.get(table) ?? [];
     columns.set(table, list);
@@ -151,7 +151,6 @@ async function readColumns(
       type: types.get(Number(type)) ?? { oid: Number(type), kind: 'b', element: null, delimiter: ',' },
       formatType: formatType!,
       collation: collation ?? null,
-      notNull: notNull === 't',
       generated: generated === 't',
     });
   }

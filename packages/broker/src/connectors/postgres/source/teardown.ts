@@ -11,7 +11,7 @@ import { dropSlot, isOurs, readSlot } from './slot.ts';
 import type { Entry, SourceState } from './state.ts';
 import type { Pause } from './time.ts';
 
-export interface TeardownOptions {
+interface TeardownOptions {
   readonly state: SourceState;
   readonly key: string;
   /** The pointer, as it is stored. */

@@ -2,7 +2,7 @@
 import { JsonWriter } from '../../../log/json/writer.ts';
 import type { EventPlace } from './events.ts';
 
-export interface TruncateEvent {
+interface TruncateEvent {
   /** `schema.name`. */
   readonly table: string;
   readonly cascade: boolean;

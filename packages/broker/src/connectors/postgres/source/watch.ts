@@ -9,7 +9,7 @@ import { assertValid, readSlot } from './slot.ts';
 import { StartAgain } from './stream_fault.ts';
 import { every } from './time.ts';
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly session: () => Promise<SqlSession>;
   readonly slot: string;
   readonly publication: string;

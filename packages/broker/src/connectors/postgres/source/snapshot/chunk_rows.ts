@@ -4,12 +4,13 @@ import { lsnDigits } from '../../replication/lsn.ts';
 import type { Relation } from '../../replication/pgoutput.ts';
 import type { CatalogTable } from '../catalog.ts';
 import { EventPlace, type RowEvent, type TableEncoder } from '../events.ts';
+import { keyTexts } from '../rows.ts';
 import { encoderFor } from '../shape.ts';
 import { type ColumnType, EncodingFault } from '../values.ts';
-import { type Chunk, keyTexts, notUtf8 } from './reader.ts';
+import { type Chunk, notUtf8 } from './reader.ts';
 import type { SnapshotBase, SnapshotState } from './state.ts';
 
-export interface ChunkRow {
+interface ChunkRow {
   readonly table: CatalogTable;
   readonly payload: Buffer;
   readonly partition: string;
@@ -26,7 +27,7 @@ export interface ChunkRows {
   readonly end: SnapshotState | null;
 }
 
-export interface ChunkContent {
+interface ChunkContent {
   readonly chunk: Chunk;
   /** Of each row: null, it is written; else the columns that are to be filled. Null: all rows are written. */
   readonly fates: readonly (ReadonlySet<string> | null)[] | null;

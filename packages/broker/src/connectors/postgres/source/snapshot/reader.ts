@@ -9,7 +9,8 @@ import { quoteName } from '../../identifiers.ts';
 import type { Tuple } from '../../replication/pgoutput.ts';
 import type { SqlSession } from '../../session/types.ts';
 import type { CatalogTable } from '../catalog.ts';
-import { cellText, rowOfBytes } from '../rows.ts';
+import { rowOfBytes } from '../rows.ts';
+import { SqlKeeper } from '../sql_keeper.ts';
 import { chunkQuery, relation, shapeOf, shapeQuery } from './select.ts';
 import { parseVisibility, type Visibility } from './visibility.ts';
 
@@ -18,12 +19,12 @@ export interface Chunk {
   readonly rows: readonly Tuple[];
   readonly visibility: Visibility;
   /** When it was read, by the upstream's clock: microseconds since 1970. */
-  readonly micros: bigint;
+  readonly micros: number;
   /** There is nothing behind it. */
   readonly last: boolean;
 }
 
-export interface ChunkReaderDeps {
+interface ChunkReaderDeps {
   /** Opens a session that nobody else uses. */
   readonly open: () => Promise<SqlSession>;
   /** Of the markers. */
@@ -45,16 +46,16 @@ const SEEN =
 
 export class ChunkReader {
   readonly #deps: ChunkReaderDeps;
-  #session: Promise<SqlSession> | null = null;
-  #closed = false;
+  readonly #keeper: SqlKeeper;
 
   constructor(deps: ChunkReaderDeps) {
     this.#deps = deps;
+    this.#keeper = new SqlKeeper(deps.open);
   }
 
   /** Writes a marker into the upstream's log. `flush`: and sees to it that the stream may bring it at once. */
   async mark(content: string, flush: boolean): Promise<void> {
-    const session = await this.#open();
+    const session = await this.#keeper.session();
     try {
       await session.query('SELECT pg_catalog.pg_logical_emit_message(false, $1, $2, $3)', [
         this.#deps.prefix,
@@ -71,7 +72,7 @@ export class ChunkReader {
 
   /** What a query sees that is run now. */
   async look(): Promise<Visibility> {
-    const session = await this.#open();
+    const session = await this.#keeper.session();
     const { rows } = await session.query(SEEN);
     return visibilityOf(rows[0]![0]!);
   }
@@ -81,14 +82,14 @@ export class ChunkReader {
    * a snapshot does not know of yet.
    */
   async youngest(): Promise<bigint> {
-    const session = await this.#open();
+    const session = await this.#keeper.session();
     const { rows } = await session.query('SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text');
     return BigInt(rows[0]![0]!);
   }
 
   /** Processes that have changed something and have not ended their transaction, the oldest first. */
   async writers(): Promise<string[]> {
-    const session = await this.#open();
+    const session = await this.#keeper.session();
     const { rows } = await session.query(
       'SELECT pid::pg_catalog.text FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ' +
         'AND pid <> pg_catalog.pg_backend_pid() ORDER BY xact_start LIMIT 10',
@@ -97,7 +98,7 @@ export class ChunkReader {
   }
 
   /**
-   * Null: the table is not any more what the catalog said of it, or the snapshot is refused by `admits`.
+   * `altered`: the table is not any more what the catalog said of it. `refused`: `admits` says no to the snapshot.
    * Throws ConnectorFault; the transaction is over in any case, or the session is.
    */
   async read(
@@ -106,12 +107,12 @@ export class ChunkReader {
     limit: number,
     admits: (visibility: Visibility) => boolean,
   ): Promise<Chunk | 'altered' | 'refused'> {
-    const session = await this.#open();
+    const session = await this.#keeper.session();
     try {
       return await this.#read(session, table, after, limit, admits);
     } catch (error) {
       // Without a transaction this is a warning; a session that cannot even do that is thrown away.
-      await session.query('ROLLBACK').catch(() => this.#drop(session));
+      await session.query('ROLLBACK').catch(() => session.close());
       const name = `${table.schema}.${table.name}`;
       if (error instanceof ConnectorFault && error.sqlState === BAD_ENCODING) throw notUtf8(name, error);
       throw withoutRight(
@@ -122,11 +123,8 @@ export class ChunkReader {
   }
 
   /** Never rejects. A chunk that is being read fails. */
-  async close(): Promise<void> {
-    this.#closed = true;
-    const session = await this.#session?.catch(() => null);
-    this.#session = null;
-    await session?.close();
+  close(): Promise<void> {
+    return this.#keeper.close();
   }
 
   async #read(
@@ -161,7 +159,7 @@ export class ChunkReader {
     const rows: Tuple[] = [];
     const last = await this.#fetch(session, limit, rows);
     await session.query('COMMIT');
-    return { table, rows, visibility, micros: BigInt(seen.rows[0]![1]!), last };
+    return { table, rows, visibility, micros: Number(seen.rows[0]![1]!), last };
   }
 
   /** Whether the cursor has come to its end before the limit. */
@@ -187,29 +185,6 @@ export class ChunkReader {
       wanted = Math.min(FETCH_ROWS_MAX, 2 * wanted, fitting);
     }
   }
-
-  async #open(): Promise<SqlSession> {
-    if (this.#closed) throw new ConnectorFault('stopped', 'the snapshot was stopped');
-    if (this.#session === null) {
-      const opening = this.#deps.open();
-      this.#session = opening;
-      const gone = () => {
-        if (this.#session === opening) this.#session = null;
-      };
-      opening.then((session) => session.onClose(gone), gone);
-    }
-    return this.#session;
-  }
-
-  async #drop(session: SqlSession): Promise<void> {
-    this.#session = null;
-    await session.close();
-  }
-}
-
-/** The values of a row's key as they were printed. A key has no NULL. */
-export function keyTexts(row: Tuple, key: readonly number[]): string[] {
-  return key.map((column) => cellText(row, column) ?? '');
 }
 
 function visibilityOf(text: string): Visibility {

@@ -5,7 +5,7 @@
 import { qualified, quoteName } from '../../identifiers.ts';
 
 /** What of a column in the catalog is needed to read it. */
-export interface SelectedColumn {
+interface SelectedColumn {
   readonly name: string;
   readonly attnum: number;
   /** With domains followed to their base type. */
@@ -16,7 +16,7 @@ export interface SelectedColumn {
   readonly collation: string | null;
 }
 
-export interface SelectedTable {
+interface SelectedTable {
   readonly oid: number;
   readonly schema: string;
   readonly name: string;
@@ -31,12 +31,12 @@ export interface SelectedTable {
 const FIRST_NORMAL_OID = 16_384;
 
 /** The columns of an event, in their order. */
-export function selectList(table: SelectedTable): string {
+function selectList(table: SelectedTable): string {
   return table.columns.map(({ name }) => `t.${quoteName(name)}`).join(', ');
 }
 
 /** The table, named `t`. */
-export function fromTable(table: SelectedTable): string {
+function fromTable(table: SelectedTable): string {
   return `${relation(table)} AS t`;
 }
 
