@@ -20,7 +20,7 @@ export class Confirmation {
   #safe: bigint;
   #toldMs = Number.NEGATIVE_INFINITY;
   #told: bigint | null = null;
-  #timer: Timer | null = null;
+  #timer: { readonly timer: Timer; readonly dueMs: number } | null = null;
 
   /** `everyMs`: the longest silence. */
   constructor(
@@ -49,7 +49,7 @@ export class Confirmation {
   }
 
   tell(): void {
-    this.#timer?.cancel();
+    this.#timer?.timer.cancel();
     this.#timer = null;
     this.#toldMs = this.#clock.now();
     this.#told = this.#safe;
@@ -58,14 +58,16 @@ export class Confirmation {
 
   stop(): void {
     this.#regular.cancel();
-    this.#timer?.cancel();
+    this.#timer?.timer.cancel();
   }
 
-  /** Now, if it was told longer ago than this; else then. */
+  /** Now, if it was told longer ago than this; else then, or earlier if it is to be told earlier anyway. */
   #within(ms: number): void {
-    const waitMs = this.#toldMs + ms - this.#clock.now();
-    this.#timer?.cancel();
+    const dueMs = this.#toldMs + ms;
+    const waitMs = dueMs - this.#clock.now();
+    if (waitMs > 0 && this.#timer !== null && this.#timer.dueMs <= dueMs) return;
+    this.#timer?.timer.cancel();
     if (waitMs <= 0) this.tell();
-    else this.#timer = this.#clock.after(waitMs, () => this.tell());
+    else this.#timer = { timer: this.#clock.after(waitMs, () => this.tell()), dueMs };
   }
 }

@@ -19,7 +19,8 @@ SELECT r.prrelid, r.prqual IS NOT NULL, r.prattrs IS NOT NULL
   FROM pg_catalog.pg_publication_rel AS r WHERE r.prpubid = $1::pg_catalog.oid`;
 const PUBLISHED = `
 SELECT t.schemaname, t.tablename, t.rowfilter, pg_catalog.array_to_json(t.attnames)
-  FROM pg_catalog.pg_publication_tables AS t WHERE t.pubname = $1`;
+  FROM pg_catalog.pg_publication_tables AS t
+ WHERE t.pubname = $1 AND (t.schemaname, t.tablename) IN (SELECT * FROM unnest($2::text[], $3::text[]))`;
 
 interface Publication {
   readonly oid: string;
@@ -55,9 +56,26 @@ export async function settlePublication(
 }
 
 /** Which of the tables are published, by `schema.name`. */
-export async function publishedTables(session: SqlSession, publication: string): Promise<Set<string>> {
-  const { rows } = await session.query(PUBLISHED, [publication]);
+export async function publishedTables(
+  session: SqlSession,
+  publication: string,
+  tables: readonly CatalogTable[],
+): Promise<Set<string>> {
+  const rows = await readPublished(session, publication, tables);
   return new Set(rows.map(([schema, name]) => `${schema}.${name}`));
+}
+
+async function readPublished(
+  session: SqlSession,
+  publication: string,
+  tables: readonly CatalogTable[],
+): Promise<SqlResult['rows']> {
+  const { rows } = await session.query(PUBLISHED, [
+    publication,
+    textArray(tables.map(({ schema }) => schema)),
+    textArray(tables.map(({ name }) => name)),
+  ]);
+  return rows;
 }
 
 async function manage(
@@ -150,20 +168,13 @@ async function publishedColumns(
   tables: readonly CatalogTable[],
 ): Promise<CatalogTable[]> {
   const [published, members] = await Promise.all([
-    session.query(
-      `${PUBLISHED} AND (t.schemaname, t.tablename) IN (SELECT * FROM unnest($2::text[], $3::text[]))`,
-      [
-        settings.publication,
-        textArray(tables.map(({ schema }) => schema)),
-        textArray(tables.map(({ name }) => name)),
-      ],
-    ),
+    readPublished(session, settings.publication, tables),
     session.query(MEMBERS, [oid]),
   ]);
   const listed = new Set(members.rows.filter((row) => row[2] === 't').map((row) => Number(row[0])));
   return tables.map((table) => {
     const name = `${table.schema}.${table.name}`;
-    const row = published.rows.find(([schema, one]) => schema === table.schema && one === table.name);
+    const row = published.find(([schema, one]) => schema === table.schema && one === table.name);
     if (row === undefined) throw fault(settings, `does not carry table ${name}: add it`);
     if (row[2] !== null) {
       throw fault(settings, `filters rows of ${name}, which the snapshot would not: publish all of them`);

@@ -44,7 +44,10 @@ export class Watch {
     const { session, slot, publication, tables, status, fail } = this.#options;
     try {
       const open = await session();
-      const [row, published] = await Promise.all([readSlot(open, slot), publishedTables(open, publication)]);
+      const [row, published] = await Promise.all([
+        readSlot(open, slot),
+        publishedTables(open, publication, tables),
+      ]);
       if (row !== null) {
         status.gauge('slotLagBytes', row.lagBytes);
         status.show({
