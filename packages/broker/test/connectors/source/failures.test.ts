@@ -169,17 +169,19 @@ suite('a source goes on', () => {
     const unit = await rig.stream(document, { face });
     gone = true;
     await upstream.sql("INSERT INTO t VALUES (1, 'x')");
-    const [before] = await upstream.sql('SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1', [
-      document.source.slot,
-    ]);
-    await until('time passes', async () => {
-      await new Promise((resolve) => setTimeout(resolve, 5_000));
-      return true;
+    const [since] = await upstream.sql(
+      'SELECT active_pid AS pid, clock_timestamp()::text AS at FROM pg_replication_slots WHERE slot_name = $1',
+      [document.source.slot],
+    );
+    await until('the same sender has heard from us for longer than it waits', async () => {
+      const [sender] = await upstream.sql(
+        `SELECT reply_time > $2::timestamptz + 2 * current_setting('wal_sender_timeout')::interval AS heard
+           FROM pg_stat_replication WHERE pid = $1`,
+        [since!.pid, since!.at],
+      );
+      assert.ok(sender !== undefined, 'the server has cut the connection');
+      return sender.heard === true;
     });
-    const [still] = await upstream.sql('SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1', [
-      document.source.slot,
-    ]);
-    assert.equal(still!.active_pid, before!.active_pid);
     gone = false;
     await rig.arrived(1);
     assert.deepEqual(unit.status.faults, []);
