@@ -79,25 +79,46 @@ export function copying(rigOf: () => SourceRig, rowCount: number): void {
     await database.sql(`CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, large text NOT NULL);
         ALTER TABLE t ALTER large SET STORAGE EXTERNAL;
         INSERT INTO t SELECT g, 0, repeat(g::text, 5000) FROM generate_series(1, 300) g`);
-    const consumer = new Consumer(rigOf(), 'large');
-    // Rows of a table that is locked against reading are not read, but changed before.
-    const holder = await database.connect();
+    // A slot that is found is copied from when all has ended that ran then: until this one does, nothing is read.
+    await database.sql('CREATE PUBLICATION queen_large FOR TABLE ONLY t');
+    const slot = `large_${database.name}`;
+    await database.sql("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", [slot]);
+    const running = await database.connect();
+    await running.query('BEGIN; SELECT pg_current_xact_id()');
     await rigOf().put('large', database, {
       tables: [{ table: 't', queue: 'large' }],
+      slot,
       snapshotChunkRows: 100,
     });
+    await rigOf().reached('large', ({ detail }) => String(detail).startsWith('the snapshot waits'));
+    // The first chunk has its first marker in the log, and waits here for all that follows.
+    const holder = await database.connect();
+    await holder.query('BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE');
+    await running.query('COMMIT');
+    const reader = `SELECT FROM pg_locks WHERE relation = 't'::regclass AND mode = 'AccessShareLock' AND NOT granted`;
+    const end = performance.now() + 20_000;
+    while ((await database.sql(reader)).length === 0) {
+      assert.ok(performance.now() < end, 'nobody waits for the table');
+    }
+    await holder.query(`UPDATE t SET v = v + 1 WHERE id <= 100;
+        UPDATE t SET id = id + 1000 WHERE id <= 50;
+        UPDATE t SET id = id + 1000, v = v + 1 WHERE id > 1000;
+        DELETE FROM t WHERE id BETWEEN 2001 AND 2010;
+        COMMIT`);
     await rigOf().streaming('large');
-    await database.sql('UPDATE t SET v = v + 1 WHERE id <= 100');
-    await database.sql('UPDATE t SET id = id + 1000 WHERE id <= 50');
-    await database.sql(
-      'UPDATE t SET id = id + 1000, v = v + 1 WHERE id > 1000; DELETE FROM t WHERE id BETWEEN 2001 AND 2010',
+    await database.sql("INSERT INTO t VALUES (0, -1, 'last')");
+    const consumer = new Consumer(rigOf(), 'large');
+    await consumer.until(
+      () => consumer.messages.some(({ text }) => text.includes('"after":{"id":0,"v":-1')),
+      'the last row',
     );
-    await consumer.until(() => consumer.messages.length >= 300 + 100 + 200 + 10, 'all events');
-    const rows = fold(consumer.messages);
     const table = await database.sql('SELECT id, v, large FROM t ORDER BY id');
-    const copy = [...rows.values()].sort((a, b) => Number(a.id) - Number(b.id));
+    const copy = [...fold(consumer.messages).values()].sort((a, b) => Number(a.id) - Number(b.id));
     assert.deepEqual(copy, table);
-    await holder.end();
+    // Rows that kept their key are in the queue without their large column until the chunk brings it.
+    const fills = consumer.messages.filter(({ transactionId }) => /:s:[^:]*:f/.test(transactionId));
+    assert.equal(fills.length, 50);
+    await Promise.all([running.end(), holder.end()]);
     await rigOf().remove('large');
     await database.drop();
   });
