@@ -1,7 +1,6 @@
 /** What happens around a batch: lost answers, lost leases, other sessions, a table that changes. */
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { BrokerFace } from '../../../src/engine/types.ts';
 import { commitCutter, SinkRig, STORE_ID, sharedServer, until } from './rig.ts';
 
@@ -46,6 +45,8 @@ suite('exactly once', () => {
       }));
     };
     const sink = rig.start({ ...SUM, leaseSeconds: 5 }, { broker: { ack } });
+    await until('the ack is lost', () => suppressed > 0);
+    await server().store.advanceClock(5);
     await rig.drained();
     await assertExact(rig, 50);
     assert.ok(sink.status.of('skipped') >= 50);
@@ -71,12 +72,15 @@ suite('exactly once', () => {
 
   test('backends that are terminated all the time', async (t) => {
     const rig = await withBalances(t, 20);
-    await rig.push(pushes(2000, 20));
-    rig.start({ ...SUM, batch: 50, workers: 2 });
-    for (let i = 0; i < 5; i++) {
-      await sleep(100);
-      await rig.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    const all = pushes(2000, 20);
+    const sink = rig.start({ ...SUM, batch: 50, workers: 2 });
+    for (let i = 0; i < 4; i++) {
+      const applied = sink.status.of('applied');
+      await rig.push(all.slice(500 * i, 500 * (i + 1)));
+      await until('it is at work', () => sink.status.of('applied') > applied);
+      const ended = await rig.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name LIKE '%sink:%'`);
+      assert.ok(ended.length > 0);
     }
     await rig.drained();
     await assertExact(rig, 2000);
@@ -95,6 +99,7 @@ suite('exactly once', () => {
     const waiting =
       "SELECT count(*)::int AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     await until('one waits for the row', async () => (await rig.sql(waiting))[0]!.n === 1);
+    await server().store.advanceClock(5);
     await until('the other for the progress', async () => (await rig.sql(waiting))[0]!.n === 2);
     await blocker.query('COMMIT');
     await blocker.end();
@@ -109,8 +114,16 @@ suite('exactly once', () => {
     await rig.push(pushes(4, 2));
     const blocker = await rig.target.connect();
     await blocker.query('BEGIN; SELECT FROM balance WHERE id = 0 FOR UPDATE');
-    const sink = rig.start({ ...SUM, leaseSeconds: 5 });
-    await sleep(6_500);
+    let renewals = 0;
+    const extend: BrokerFace['extend'] = async (...request) => {
+      const answer = await rig.broker.extend(...request);
+      if (answer.renewed > 0) renewals++;
+      return answer;
+    };
+    const sink = rig.start({ ...SUM, leaseSeconds: 5 }, { broker: { extend } });
+    // After 3.3 seconds of the lease, which goes to 8.3 now; then it is 6.3.
+    await until('the lease is renewed twice', () => renewals === 2);
+    await server().store.advanceClock(3);
     const other = await rig.broker.pop({
       tenant: rig.tenant,
       scope: { kind: 'queue', queue: 'q' },

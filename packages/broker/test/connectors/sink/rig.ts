@@ -322,6 +322,7 @@ export async function commitCutter(t: Cleanup, to: { host: string; port: number 
 
 /** What the tests of a file share: a broker, and a server for their tables. */
 export interface Shared {
+  readonly store: TestDatabase;
   readonly broker: Broker;
   readonly upstream: Upstream;
 }
@@ -330,7 +331,7 @@ export function sharedServer(
   hooks: { before(fn: () => Promise<void>): void; after(fn: () => Promise<void>): void },
   major: Major = 18,
 ): () => Shared {
-  let shared: (Shared & { store: TestDatabase }) | null = null;
+  let shared: Shared | null = null;
   hooks.before(async () => {
     const upstream = await Upstream.start({ major: targetMajor(major) });
     const store = await freshDatabase();
