@@ -1,7 +1,9 @@
-import { globSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, globSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
+import { haveBrowser } from './kit/browser.ts';
 import { SHARED_SERVER, startTestServer } from './kit/server.ts';
 
 /**
@@ -10,11 +12,13 @@ import { SHARED_SERVER, startTestServer } from './kit/server.ts';
  *   npm test                 everything but the long ones
  *   npm test -- push wake    files whose path holds one of the words
  *   npm test -- --soak       the long ones (*.soak.test.ts) as well
+ *   npm run test:browser     those that need a browser (*.browser.test.ts), and only those
  *
  * One PostgreSQL serves the whole run. The last line counts the tests; the exit code is 1 when one failed or
- * when there was none to run.
+ * when there was none to run. The file that QUEEN_TEST_COUNTS names, if it does, gets a line "passed failed".
  */
 const ROOT = join(import.meta.dirname, '..');
+const BROWSER_TEST = /\.browser(\.soak)?\.test\.ts$/;
 const FILES = ['packages/*/test/**/*.test.ts', 'test/**/*.test.ts'];
 /** Tests start brokers and servers of their own, and wait for them half of the time: three at a time keep two cores busy. */
 const CONCURRENCY = 3;
@@ -25,16 +29,29 @@ const TEST_LIMIT_MS = { short: 5 * 60_000, soak: 3 * 60 * 60_000 };
 
 async function main(args: readonly string[]): Promise<number> {
   const soak = args.includes('--soak');
+  const browser = args.includes('--browser');
   const words = args.filter((word) => !word.startsWith('--'));
-  const files = globSync(FILES, { cwd: ROOT, exclude: ['**/node_modules/**'] })
+  const asked = globSync(FILES, { cwd: ROOT, exclude: ['**/node_modules/**'] })
     .filter((file) => soak || !file.endsWith('.soak.test.ts'))
     .filter((file) => words.length === 0 || words.some((word) => file.includes(word)))
-    .sort()
-    .map((file) => join(ROOT, file));
+    .sort();
+  const inBrowser = asked.filter((file) => BROWSER_TEST.test(file));
+  const files = (browser ? inBrowser : asked.filter((file) => !BROWSER_TEST.test(file))).map((file) =>
+    join(ROOT, file),
+  );
+  if (browser) {
+    await haveBrowser();
+    execFileSync(process.execPath, [join(ROOT, 'packages/dashboard/build.mjs')], { stdio: 'inherit' });
+  }
 
   const shared = await startTestServer();
   process.env[SHARED_SERVER] = JSON.stringify(shared.server);
   const counts = await runFiles(files, soak ? TEST_LIMIT_MS.soak : TEST_LIMIT_MS.short).finally(shared.stop);
+  if (!browser && inBrowser.length > 0) {
+    console.log(`left out: ${inBrowser.length} files that need a browser (npm run test:browser)`);
+  }
+  const sum = process.env.QUEEN_TEST_COUNTS;
+  if (sum !== undefined) appendFileSync(sum, `${counts.passed} ${counts.failed}\n`);
   console.log(`${counts.passed} passed, ${counts.failed} failed`);
   return counts.failed === 0 && counts.passed > 0 ? 0 : 1;
 }

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { type Config, loadConfig } from './config.ts';
 import { createBroker } from './engine/broker.ts';
+import { Page } from './http/page.ts';
 import { createServer } from './http/server.ts';
 import { EventLoopLag } from './observability/event_loop.ts';
 import { createLog, type Log } from './observability/log.ts';
@@ -25,6 +27,8 @@ import { applySchema, checkSchema } from './store/schema.ts';
  * stops.
  */
 const VERSION: string = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')).version;
+/** Where the build of the dashboard puts it. */
+const PAGE = fileURLToPath(new URL('../../dashboard/dist', import.meta.url));
 
 async function start(config: Config, warnings: readonly string[], log: Log, stop: Stop): Promise<void> {
   for (const warning of warnings) log.warn({}, warning);
@@ -72,6 +76,7 @@ async function start(config: Config, warnings: readonly string[], log: Log, stop
     popTimeoutMs: config.pop.defaultTimeoutMs,
     subscriptionMode: config.pop.defaultSubscriptionMode,
     pool: () => broker.db.stats(),
+    page: new Page(PAGE),
     sealing: () => ({ key: settings.sealingKey !== null, unopened: broker.sealing.unopened }),
   });
   const at = await server.listen(config.server.port, config.server.bindAddress);

@@ -24,6 +24,7 @@ import { type BodyReceiver, ClientGone } from './body.ts';
 import { badBody, badQuery, Fault, faultOf, type Wording } from './errors.ts';
 import type { Identify, Identity, Level } from './identity.ts';
 import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from './json_body.ts';
+import type { Page } from './page.ts';
 import { splitTarget } from './target.ts';
 
 declare module 'fastify' {
@@ -69,6 +70,8 @@ export interface AppOptions {
   serverFactory: (handler: RequestListener) => Server;
   /** The methods of a path, for `Allow`; null: there is no such path. */
   methodsOf: (path: string) => string | null;
+  /** What answers a browser where no route does. */
+  page?: Page | undefined;
   /** Hears of every route. */
   onRoute: (route: Route) => void;
   parseError: (error: NodeJS.ErrnoException, socket: Socket) => void;
@@ -109,7 +112,11 @@ export function createApp(options: AppOptions): App {
   );
   app.setNotFoundHandler((request, reply) => {
     const methods = options.methodsOf(splitTarget(request.raw.url!).path);
-    if (methods === null) return send(reply, new Fault('no_such_route'));
+    // A route of files has the method, and not the file.
+    if (methods === null || methods.split(', ').includes(request.method)) {
+      if (options.page?.answers(request)) return options.page.send(reply);
+      return send(reply, new Fault('no_such_route'));
+    }
     reply.header('Allow', methods);
     send(reply, new Fault('method_not_allowed', { message: `Method Not Allowed (expected ${methods})` }));
   });
@@ -143,6 +150,10 @@ function refuse(options: AppOptions, error: unknown, request: FastifyRequest, re
       'request failed',
     );
   } else options.traffic.refuse(fault.code);
+  if (fault.status === 401 && request.is404 && options.page?.answers(request)) {
+    void options.page.send(reply, fault.status);
+    return;
+  }
   if (error instanceof ClientGone || reply.raw.destroyed) {
     reply.hijack();
     return;

@@ -26,6 +26,7 @@ import type { HotContext } from './hot/context.ts';
 import { subscriptionMode } from './hot/pop.ts';
 import { HOT_ROUTES, routeHot } from './hot/router.ts';
 import { KnownPaths } from './methods.ts';
+import type { Page } from './page.ts';
 import { analyticsRoutes } from './routes/analytics.ts';
 import { authRoutes } from './routes/auth.ts';
 import { configureRoutes } from './routes/configure.ts';
@@ -66,6 +67,8 @@ export interface ServerOptions {
   connectors?: ConnectorsFace;
   pool?: () => PoolNumbers;
   sealing?: () => SealingNumbers;
+  /** The dashboard. Without it unknown paths are answered 404, whoever asks. */
+  page?: Page;
   /** For tests; see `Timeouts` and `BodyLimits`. */
   timeouts?: Partial<Timeouts>;
   bodyLimits?: Partial<BodyLimits>;
@@ -127,6 +130,7 @@ export function createServer(options: ServerOptions): HttpServer {
   const app = createApp({
     methodsOf: (path) => paths.methodsOf(path),
     onRoute: (route) => routes.push(route),
+    page: options.page,
     identify,
     bodies,
     traffic,
@@ -173,7 +177,8 @@ export function createServer(options: ServerOptions): HttpServer {
   timerRoutes(app, broker.timers);
   if (options.connectors !== undefined) connectorRoutes(app, options.connectors);
   statusRoutes(app, { ...options, traffic });
-  rootRoute(app, options.version);
+  rootRoute(app, options.version, options.page);
+  options.page?.register(app);
   registerMetrics(metrics, traffic, connections, bodies);
   return {
     routes,

@@ -1,0 +1,133 @@
+/** Dialogs on the browser's own: it keeps the focus inside, closes on Escape, and gives the focus back. */
+import type { ComponentChildren } from 'preact';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import type { ApiError } from '../api/client.ts';
+import { store, useStore } from '../store.ts';
+import { ErrorNote } from './page.tsx';
+
+interface DialogProps {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+/** Open as long as it is rendered. Put a `<form>` or `<div class="inside">` into it. */
+export function Dialog({ title, onClose, children }: DialogProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const opener = document.activeElement;
+    const element = dialog.current!;
+    element.showModal();
+    return () => {
+      element.close();
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={dialog}
+      aria-labelledby={id}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+    >
+      <div class="inside">
+        <h2 id={id}>{title}</h2>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+export interface Question {
+  title: string;
+  body: ComponentChildren;
+  /** The verb on the button. */
+  action: string;
+  /** It cannot be undone. */
+  danger?: boolean;
+  /** Must be typed before the button works: for what destroys much. */
+  typed?: string;
+  /** Does it. The dialog waits, and stays open with the error when it rejects. */
+  run?: () => Promise<unknown>;
+}
+
+interface Asked extends Question {
+  answer: (yes: boolean) => void;
+}
+
+const asked = store<Asked | null>(null);
+
+/** Asks. True: yes, and `run` went well. */
+export function confirm(question: Question): Promise<boolean> {
+  asked.get()?.answer(false);
+  return new Promise((resolve) => {
+    asked.set({
+      ...question,
+      answer(yes) {
+        asked.set(null);
+        resolve(yes);
+      },
+    });
+  });
+}
+
+/** Where questions appear; once, in the shell. */
+export function Questions() {
+  const question = useStore(asked);
+  return question === null ? null : <QuestionDialog key={question.title} {...question} />;
+}
+
+function QuestionDialog({ title, body, action, danger = false, typed, run, answer }: Asked) {
+  const [text, setText] = useState('');
+  const [error, setError] = useState<ApiError>();
+  const [busy, setBusy] = useState(false);
+  const ready = typed === undefined || text === typed;
+  const go = async () => {
+    if (!ready || busy) return;
+    setBusy(true);
+    setError(undefined);
+    try {
+      await run?.();
+      answer(true);
+    } catch (failure) {
+      setError(failure as ApiError);
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title={title} onClose={() => answer(false)}>
+      <div>{body}</div>
+      {typed !== undefined && (
+        <label class="field">
+          <span>
+            Type <code>{typed}</code> to go on
+          </span>
+          <input
+            value={text}
+            autocomplete="off"
+            spellcheck={false}
+            onInput={(event) => setText(event.currentTarget.value)}
+            onKeyDown={(event) => event.key === 'Enter' && void go()}
+          />
+        </label>
+      )}
+      {error !== undefined && <ErrorNote error={error} />}
+      <div class="actions">
+        <button type="button" class="button" onClick={() => answer(false)}>
+          Cancel
+        </button>
+        <button
+          type="button"
+          class={`button primary ${danger ? 'danger' : ''}`}
+          disabled={!ready || busy}
+          onClick={go}
+        >
+          {busy ? 'Working…' : action}
+        </button>
+      </div>
+    </Dialog>
+  );
+}

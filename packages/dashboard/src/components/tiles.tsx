@@ -1,0 +1,51 @@
+/** Figures to take in at a glance, facts to look up, and words for a state. */
+import type { ComponentChildren } from 'preact';
+
+export type Tone = 'good' | 'warn' | 'bad';
+
+interface TileProps {
+  label: string;
+  /** Formatted. */
+  value: ComponentChildren;
+  note?: ComponentChildren;
+  tone?: Tone | undefined;
+}
+
+export function Tiles({ children }: { children: ComponentChildren }) {
+  return <dl class="tiles">{children}</dl>;
+}
+
+export function Tile({ label, value, note, tone }: TileProps) {
+  return (
+    <div class="tile">
+      <dt>{label}</dt>
+      <dd class={tone ?? ''}>{value}</dd>
+      {note !== undefined && <dd class="note">{note}</dd>}
+    </div>
+  );
+}
+
+/** Names with what they stand for. */
+export function Facts({ of }: { of: readonly (readonly [string, ComponentChildren])[] }) {
+  return (
+    <dl class="facts">
+      {of.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+interface BadgeProps {
+  tone?: Tone | 'accent' | undefined;
+  /** Without the dot. */
+  plain?: boolean;
+  children: ComponentChildren;
+}
+
+export function Badge({ tone, plain = false, children }: BadgeProps) {
+  return <span class={`badge ${tone ?? ''} ${plain ? 'plain' : ''}`}>{children}</span>;
+}

@@ -1,0 +1,200 @@
+/** How the broker fares: what runs through it, what waits, and what needs somebody. */
+import {
+  getHealth,
+  getOverview,
+  getWorkload,
+  type Health,
+  type Overview,
+  type Workload,
+  type WorkloadRow,
+} from '../api/overview.ts';
+import { usePoll } from '../api/poll.ts';
+import { perSecond } from '../api/rates.ts';
+import { Chart } from '../components/chart.tsx';
+import { Card, Empty, Page, Shown } from '../components/page.tsx';
+import { RangeChoice, useRange } from '../components/range.tsx';
+import { type Column, Table } from '../components/table.tsx';
+import { Tile, Tiles } from '../components/tiles.tsx';
+import { bytes, compact, duration, plural, rate, whole } from '../format.ts';
+
+const BUSIEST = 10;
+
+export default function OverviewPage() {
+  const range = useRange();
+  const overview = usePoll('overview', getOverview);
+  const workload = usePoll(`workload ${range.name}`, (signal) => getWorkload(range.from(), BUSIEST, signal), {
+    keep: true,
+  });
+  const health = usePoll('health', getHealth);
+  return (
+    <Page title="Overview" actions={<RangeChoice />}>
+      {health.data !== undefined && <Notices health={health.data} />}
+      <Shown of={overview}>{(data) => <Totals overview={data} />}</Shown>
+      <Shown of={workload}>
+        {(data) => (
+          <>
+            <div class="columns">
+              <Throughput workload={data} />
+              <Lag workload={data} />
+            </div>
+            <Busiest workload={data} />
+          </>
+        )}
+      </Shown>
+    </Page>
+  );
+}
+
+/** What an operator should know before anything else. */
+function Notices({ health }: { health: Health }) {
+  const { database, maintenance, spool } = health;
+  const notices: { tone: 'bad' | 'warn'; text: string }[] = [];
+  if (database === 'disconnected') {
+    notices.push({ tone: 'bad', text: 'The database does not answer. Pushes wait on this broker’s disk.' });
+  }
+  if (maintenance.push) notices.push({ tone: 'warn', text: 'Pushes are paused: they wait on disk.' });
+  if (maintenance.pop) notices.push({ tone: 'warn', text: 'Pops are paused: consumers get nothing.' });
+  if (spool !== null && spool.pending > 0) {
+    const rest = spool.draining ? ', and are being stored' : '';
+    notices.push({
+      tone: 'warn',
+      text: `${plural(spool.pending, 'message')} on this broker’s disk wait for the database${rest}.`,
+    });
+  }
+  if (spool !== null && spool.failed > 0) {
+    notices.push({
+      tone: 'bad',
+      text: `${plural(spool.failed, 'message')} on this broker’s disk could not be stored.`,
+    });
+  }
+  return (
+    <>
+      {notices.map(({ tone, text }) => (
+        <div key={text} class={`note-line ${tone}`} role="status">
+          {text}
+        </div>
+      ))}
+    </>
+  );
+}
+
+function Totals({ overview }: { overview: Overview }) {
+  const { messages, throughput, lag, statsAge } = overview;
+  return (
+    <Tiles>
+      <Tile label="Stored" value={rate(throughput.ingestedPerSecond)} note="mean of five minutes" />
+      <Tile label="Completed" value={rate(throughput.processedPerSecond)} note="mean of five minutes" />
+      <Tile
+        label="Pending"
+        value={compact(messages.pending)}
+        note={`${whole(messages.processing)} under way`}
+      />
+      <Tile
+        label="Longest lag"
+        value={duration(lag.time.max)}
+        note={`median ${duration(lag.time.median)}`}
+        tone={lag.time.max > 300 ? 'warn' : undefined}
+      />
+      <Tile
+        label="Dead letters"
+        value={compact(messages.deadLetter)}
+        tone={messages.deadLetter > 0 ? 'bad' : undefined}
+        note={messages.deadLetter > 0 ? <a href="/dlq">Look at them</a> : 'none'}
+      />
+      <Tile
+        label="Queues"
+        value={compact(overview.queues)}
+        note={`${plural(overview.partitions, 'partition')}${statsAge > 60 ? `, counted ${duration(statsAge)} ago` : ''}`}
+      />
+    </Tiles>
+  );
+}
+
+function Throughput({ workload }: { workload: Workload }) {
+  const { push, pop } = workload.tenant.series;
+  return (
+    <Card title="Throughput" note="Messages a second, all queues">
+      <div class="inside">
+        <Chart
+          title="Throughput"
+          times={workload.buckets}
+          series={[
+            { label: 'Stored', values: perSecond(workload, push) },
+            { label: 'Delivered', values: perSecond(workload, pop) },
+          ]}
+          format={rate}
+        />
+      </div>
+    </Card>
+  );
+}
+
+function Lag({ workload }: { workload: Workload }) {
+  const { avgLagMs, maxLagMs } = workload.tenant.series;
+  const seconds = (values: (number | null)[]) =>
+    values.map((value) => (value === null ? null : value / 1000));
+  return (
+    <Card title="Lag at delivery" note="How old messages were when a consumer got them">
+      <div class="inside">
+        <Chart
+          title="Lag at delivery"
+          times={workload.buckets}
+          series={[
+            { label: 'Mean', values: seconds(avgLagMs) },
+            { label: 'Largest', values: seconds(maxLagMs) },
+          ]}
+          format={duration}
+        />
+      </div>
+    </Card>
+  );
+}
+
+const COLUMNS: readonly Column<WorkloadRow>[] = [
+  {
+    title: 'Queue',
+    key: true,
+    cell: ({ key }) => <a href={`/queues/${encodeURIComponent(key)}`}>{key}</a>,
+  },
+  { title: 'Stored', right: true, cell: ({ window }) => whole(window.pushMessages) },
+  { title: 'Delivered', right: true, cell: ({ window }) => whole(window.popMessages) },
+  { title: 'Completed', right: true, cell: ({ window }) => whole(window.ackSuccess) },
+  { title: 'Failed', right: true, cell: ({ window }) => whole(window.ackFailed) },
+  {
+    title: 'Mean lag',
+    right: true,
+    cell: ({ window }) => duration(window.avgLagMs === null ? null : window.avgLagMs / 1000),
+  },
+  { title: 'Pending', right: true, cell: ({ now }) => whole(now.pending) },
+  { title: 'Retained', right: true, cell: ({ now }) => bytes(now.retainedBytes) },
+];
+
+function Busiest({ workload }: { workload: Workload }) {
+  return (
+    <Card
+      title="Busiest queues"
+      actions={
+        workload.rowsTotal > BUSIEST ? <a href="/queues">All {whole(workload.rowsTotal)}</a> : undefined
+      }
+    >
+      <Table
+        caption="Busiest queues"
+        columns={COLUMNS}
+        rows={workload.rows}
+        id={({ key }) => key}
+        empty={<FirstSteps />}
+      />
+    </Card>
+  );
+}
+
+function FirstSteps() {
+  const push = `curl ${location.origin}/api/v1/push \\
+  -d '{"items": [{"queue": "orders", "payload": {"hello": "world"}}]}'`;
+  return (
+    <Empty title="There are no queues yet">
+      <p>A queue is made by the first push to it. Try this in a terminal:</p>
+      <pre>{push}</pre>
+    </Empty>
+  );
+}
