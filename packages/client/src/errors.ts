@@ -82,6 +82,11 @@ export function closed(what: string): AbortedError {
   return new AbortedError(`the ${what} is closed`, { code: 'closed' });
 }
 
+/** Calls the owner's function for errors; what that one throws, at once or later, is not our affair. */
+export function tell(onError: () => unknown): void {
+  (async () => onError())().catch((thrown) => console.error(thrown));
+}
+
 /** The text of anything that was thrown. */
 export function sentenceOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -45,6 +45,8 @@ export interface AckResult {
   readonly transactionId: string;
   /** Whether the instruction was carried out. */
   readonly success: boolean;
+  /** Not a success, but it was sent more than once, as an answer was lost: an earlier try may have been carried out. */
+  readonly inDoubt?: boolean;
   /** Why not. */
   readonly error: string | null;
   /** The lease of its partition is over: what is left of the batch has to be popped again. */
@@ -77,9 +79,9 @@ export interface PushResult {
   readonly queue: string;
   /**
    * `queued` durable in the database; `duplicate` there already; `buffered` durable on the broker's disk while its database
-   * is away; `failed` not stored, `error` says why.
+   * is away; `failed` not stored, `error` says why; `in_doubt` nobody knows. The last two come with an error only.
    */
-  readonly status: 'queued' | 'duplicate' | 'buffered' | 'failed';
+  readonly status: 'queued' | 'duplicate' | 'buffered' | 'failed' | 'in_doubt';
   readonly error?: string;
   /** Place within the partition, when it is known. */
   readonly offset?: number;

@@ -1,4 +1,4 @@
-import { InDoubtError, QueenError, UnavailableError } from '../errors.ts';
+import { InDoubtError, QueenError, sentenceOf, UnavailableError } from '../errors.ts';
 import type { NewMessage, PushResult } from '../message.ts';
 import { mintId } from '../uuid.ts';
 import { pauseMs, type RetryPolicy } from '../wire/backoff.ts';
@@ -27,10 +27,28 @@ interface WireResult {
 export class PushError extends UnavailableError {
   readonly results: readonly PushResult[];
 
-  constructor(results: readonly PushResult[]) {
+  constructor(results: readonly PushResult[], cause?: unknown) {
     const failed = results.filter(({ status }) => status === 'failed');
     const why = failed[0]?.error ?? 'unknown';
-    super(`${failed.length} of ${results.length} messages were not stored: ${why}`, { code: 'push_failed' });
+    super(`${failed.length} of ${results.length} messages were not stored: ${why}`, {
+      code: 'push_failed',
+      cause,
+    });
+    this.results = results;
+  }
+}
+
+/**
+ * Some messages of a push were not stored by the first try, and the answer to the next one was lost. `results` has all of them, in
+ * order; nobody knows of those that are `in_doubt`. To push them again under their transactionIds stores none twice.
+ */
+export class PushInDoubtError extends InDoubtError {
+  readonly results: readonly PushResult[];
+
+  constructor(results: readonly PushResult[], cause: unknown) {
+    const doubted = results.filter(({ status }) => status === 'in_doubt').length;
+    const sentence = `nobody knows whether ${doubted} of ${results.length} messages were stored: ${sentenceOf(cause)}`;
+    super(sentence, { code: 'push_in_doubt', cause });
     this.results = results;
   }
 }
@@ -54,7 +72,8 @@ export function itemOf<T>(queue: string, partition: string | undefined, message:
  * Stores messages. Whatever is repeated has the transactionIds of the first try, so nothing is stored twice; an item that was
  * stored by a try whose answer was lost is reported `duplicate` by the next one.
  *
- * @throws PushError when some are refused or still not stored after all tries, and QueenError of any kind
+ * @throws PushError when some are refused or still not stored after all tries, PushInDoubtError when the answer of a later try was lost
+ *   for some, and QueenError of any kind
  */
 export async function push(
   transport: Transport,
@@ -64,6 +83,7 @@ export async function push(
 ): Promise<PushResult[]> {
   const results: PushResult[] = new Array(items.length);
   let open = items.map((_, at) => at);
+  let cause: unknown;
   for (let round = 0; open.length > 0; round++) {
     let answers: PushResult[];
     try {
@@ -75,6 +95,11 @@ export async function push(
     } catch (error) {
       // What the first rounds have told is not thrown away with the rest.
       if (round === 0 || !(error instanceof QueenError) || error.kind === 'aborted') throw error;
+      if (error instanceof InDoubtError) {
+        for (const at of open) results[at] = { ...results[at]!, status: 'in_doubt', error: error.message };
+        throw new PushInDoubtError(results, error);
+      }
+      cause = error;
       break;
     }
     answers.forEach((answer, index) => {
@@ -84,7 +109,7 @@ export async function push(
     if (open.length === 0 || round >= retry.retries) break;
     await pause(pauseMs(retry, round), options.signal);
   }
-  if (results.some(({ status }) => status === 'failed')) throw new PushError(results);
+  if (results.some(({ status }) => status === 'failed')) throw new PushError(results, cause);
   return results;
 }
 

@@ -19,14 +19,9 @@ export class Lanes {
   readonly #lanes = new Map<string, Waiting[]>();
   readonly #busy = new Set<string>();
   #count = 0;
-  #size = 0;
 
   get count(): number {
     return this.#count;
-  }
-
-  get size(): number {
-    return this.#size;
   }
 
   add(waiting: Waiting): void {
@@ -34,7 +29,6 @@ export class Lanes {
     if (lane === undefined) this.#lanes.set(waiting.item.partition, [waiting]);
     else lane.push(waiting);
     this.#count++;
-    this.#size += waiting.size;
   }
 
   /** What could be sent now, and since when its oldest message waits (infinity when there is none). */
@@ -70,7 +64,6 @@ export class Lanes {
       if (taken < lane.length || batch.length >= messagesMax) break;
     }
     this.#count -= batch.length;
-    this.#size -= size;
     return batch;
   }
 

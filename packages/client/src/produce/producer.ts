@@ -1,5 +1,5 @@
-import { itemOf, PushError, push } from '../calls/push.ts';
-import { closed } from '../errors.ts';
+import { itemOf, PushError, PushInDoubtError, push } from '../calls/push.ts';
+import { abortedBy, closed, tell } from '../errors.ts';
 import type { NewMessage, PushResult } from '../message.ts';
 import type { RetryPolicy } from '../wire/backoff.ts';
 import { unlessAborted } from '../wire/signals.ts';
@@ -19,6 +19,11 @@ export interface ProducerOptions {
   pending?: number | undefined;
   /** Told of messages that `add` took and that were not stored. Without it the next `flush` throws the first such error. */
   onError?: ((error: unknown, message: NewMessage) => void) | undefined;
+}
+
+/** In an object, as an async function would wait for a promise that it returns. */
+interface Taken {
+  readonly stored: Promise<PushResult>;
 }
 
 /**
@@ -41,7 +46,10 @@ export class Producer<T = unknown> {
   #flushing = 0;
   #closed = false;
   #failure: { error: unknown } | null = null;
-  #waiters: (() => void)[] = [];
+  /** One for each message that was given: settles, and never rejects, when its end is known and told. */
+  readonly #open = new Set<Promise<void>>();
+  /** Who waits for room, in the order of their calls; to be called when there is some. */
+  readonly #waiting = new Set<() => void>();
 
   constructor(
     transport: Transport,
@@ -74,27 +82,30 @@ export class Producer<T = unknown> {
   /**
    * Takes a message and resolves with what became of it.
    *
-   * @throws PushError and whatever else a push throws; AbortedError when the signal fires before there is room
+   * @throws TypeError for what is no message; PushError and whatever else a push throws; AbortedError when the signal fires before there
+   *   is room, or when the producer is closed
    */
   async send(message: NewMessage<T>, options: CallOptions = {}): Promise<PushResult> {
-    await this.#room(options.signal);
-    return this.#take(message);
+    const { stored } = await this.#admit(message, options.signal, () => {});
+    return stored;
   }
 
   /**
    * Takes a message and resolves at once, or when there is room again. What goes wrong with it later is told to `onError` or
    * thrown by the next `flush`.
+   *
+   * @throws TypeError for what is no message; AbortedError as `send` does
    */
   async add(message: NewMessage<T>, options: CallOptions = {}): Promise<void> {
-    await this.#room(options.signal);
-    this.#take(message).catch((error) => {
-      if (this.#onError === undefined) this.#failure ??= { error };
-      else this.#onError(error, message);
+    const onError = this.#onError;
+    await this.#admit(message, options.signal, (error) => {
+      if (onError === undefined) this.#failure ??= { error };
+      else tell(() => onError(error, message));
     });
   }
 
   /**
-   * Sends what waits, and resolves when all that was taken before has been answered.
+   * Sends what waits, and resolves when everything that was given before has been answered, whatever others give meanwhile.
    *
    * @throws the first error of what `add` took since the last flush, without `onError`
    */
@@ -102,7 +113,7 @@ export class Producer<T = unknown> {
     this.#flushing++;
     this.#pump();
     try {
-      while (this.pending > 0) await this.#turn(options.signal);
+      await unlessAborted(Promise.all(this.#open), options.signal);
     } finally {
       this.#flushing--;
     }
@@ -117,26 +128,72 @@ export class Producer<T = unknown> {
     await this.flush(options).finally(this.#onClosed);
   }
 
-  async #room(signal: AbortSignal | undefined): Promise<void> {
+  /**
+   * Takes a message as soon as there is room, first come first served. To look for room and to take it is one step: else all
+   * who wait would find the same.
+   *
+   * @param lost told when it was not stored, before a flush that waits for it goes on
+   */
+  async #admit(
+    message: NewMessage<T>,
+    signal: AbortSignal | undefined,
+    lost: (error: unknown) => void,
+  ): Promise<Taken> {
     if (this.#closed) throw closed('producer');
-    while (this.pending >= this.#options.pending) {
-      await this.#turn(signal);
-      if (this.#closed) throw closed('producer');
-    }
-  }
-
-  /** Waits until something was answered. */
-  #turn(signal: AbortSignal | undefined): Promise<void> {
-    return unlessAborted(new Promise<void>((resolve) => this.#waiters.push(resolve)), signal);
-  }
-
-  #take(message: NewMessage<T>): Promise<PushResult> {
-    return new Promise((resolve, reject) => {
-      const item = itemOf(this.#queue, this.#partition, message);
-      const size = JSON.stringify(item.payload).length;
-      this.#lanes.add({ item, size, since: performance.now(), resolve, reject });
+    if (signal?.aborted === true) throw abortedBy(signal);
+    const item = itemOf(this.#queue, this.#partition, message);
+    const size = JSON.stringify(item.payload).length;
+    const settled = this.#opened();
+    const take = (): Taken => {
+      const stored = new Promise<PushResult>((resolve, reject) => {
+        this.#lanes.add({ item, size, since: performance.now(), resolve, reject });
+      });
+      stored.catch(lost).then(settled);
       this.#pump();
+      return { stored };
+    };
+    if (this.#waiting.size === 0 && this.#hasRoom) return take();
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        this.#waiting.delete(enter);
+        signal?.removeEventListener('abort', abort);
+      };
+      const enter = () => {
+        leave();
+        resolve(take());
+      };
+      const abort = () => {
+        leave();
+        settled();
+        reject(abortedBy(signal!));
+      };
+      this.#waiting.add(enter);
+      signal?.addEventListener('abort', abort, { once: true });
     });
+  }
+
+  /** A flush that begins from now on waits until the function that is returned is called. */
+  #opened(): () => void {
+    let settle = () => {};
+    const open = new Promise<void>((resolve) => {
+      settle = resolve;
+    });
+    this.#open.add(open);
+    return () => {
+      this.#open.delete(open);
+      settle();
+    };
+  }
+
+  get #hasRoom(): boolean {
+    return this.pending < this.#options.pending;
+  }
+
+  #enterWaiting(): void {
+    for (const enter of this.#waiting) {
+      if (!this.#hasRoom) return;
+      enter();
+    }
   }
 
   /** Sends what is due, and sees to it that the rest is looked at in time. */
@@ -168,20 +225,19 @@ export class Producer<T = unknown> {
       });
     } catch (error) {
       for (const [at, waiting] of batch.entries()) {
-        const result = error instanceof PushError ? error.results[at]! : null;
-        if (result === null || result.status === 'failed') {
-          waiting.reject(result === null ? error : new PushError([result]));
-        } else waiting.resolve(result);
+        const told = error instanceof PushError || error instanceof PushInDoubtError;
+        const result = told ? error.results[at]! : null;
+        if (result === null) waiting.reject(error);
+        else if (result.status === 'failed') waiting.reject(new PushError([result], error));
+        else if (result.status === 'in_doubt') waiting.reject(new PushInDoubtError([result], error));
+        else waiting.resolve(result);
       }
     } finally {
       this.#requests--;
       this.#underWay -= batch.length;
       this.#lanes.settled(batch);
+      this.#enterWaiting();
       this.#pump();
-      // After the callers of these messages have heard, so that a flush knows of their failures.
-      setTimeout(() => {
-        for (const wake of this.#waiters.splice(0)) wake();
-      }, 0);
     }
   }
 }

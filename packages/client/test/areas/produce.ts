@@ -80,3 +80,65 @@ test('what was not stored is told: to the sender, to onError, or by the flush', 
   await small.add({ data: 4 });
   await assert.rejects(small.add({ data: 5 }, { signal: controller.signal }), { name: 'AbortedError' });
 });
+
+test('the bound of what waits holds for callers that do not wait for each other', async (t) => {
+  const { client } = await counting(t);
+  const producer = client.queue<number>('crowd').producer({ pending: 10, batch: 5, lingerMs: 1 });
+  let most = 0;
+  const look = () => {
+    most = Math.max(most, producer.pending);
+  };
+  const controller = new AbortController();
+  const sent = Array.from({ length: 60 }, (_, n) => {
+    const { signal } = controller;
+    return producer.send({ data: n }, n === 40 ? { signal } : {}).finally(look);
+  });
+  const watched = setInterval(look, 0);
+  controller.abort();
+  await assert.rejects(sent[40]!, { name: 'AbortedError' });
+  // What was given before is stored by a flush, although it waited for room.
+  await producer.flush();
+  clearInterval(watched);
+  assert.ok(most > 0 && most <= 10, `${most} at once`);
+  assert.equal((await Promise.allSettled(sent)).filter(({ status }) => status === 'fulfilled').length, 59);
+  const { records } = await client.messages.read<number>('crowd', 'Default', 0);
+  assert.deepEqual(
+    records.map(({ payload }) => payload),
+    Array.from({ length: 60 }, (_, n) => n).filter((n) => n !== 40),
+  );
+});
+
+test('a flush ends though others go on pushing, and a callback that throws breaks nothing', async (t) => {
+  const { client, seen } = await counting(t);
+  const producer = client.queue<number>('endless').producer({ lingerMs: 1, batch: 5, inFlight: 1 });
+  let ended = false;
+  const others = (async () => {
+    for (let n = 0; !ended; n++) {
+      await producer.add({ data: n });
+      // Never an empty producer: the next one is there before the answer to this one.
+      if (producer.pending > 20) await new Promise((resolve) => setImmediate(resolve));
+    }
+  })();
+  await producer.add({ data: -1 });
+  await producer.flush({ signal: AbortSignal.timeout(5_000) });
+  ended = true;
+  await others;
+  await producer.flush();
+
+  const printed = t.mock.method(console, 'error', () => {});
+  const careless = client.queue<number>('careless').producer({
+    lingerMs: 0,
+    onError: (_, { data }) => {
+      if (data === 1) throw new Error('at once');
+      return Promise.reject(new Error('later'));
+    },
+  });
+  for (const data of [1, 2]) {
+    seen.fail = 1;
+    await careless.add({ data });
+    await careless.flush();
+  }
+  assert.equal((await careless.send({ data: 3 })).status, 'queued');
+  assert.equal(printed.mock.callCount(), 2);
+  await assert.rejects(careless.add({ data: undefined as unknown as number }), TypeError);
+});
