@@ -22,7 +22,11 @@ const RETRY_AFTER_MAX_S = 60;
  * @param round 0 for the first pause
  * @param random from 0 up to 1
  */
-export function pauseMs(policy: RetryPolicy, round: number, random: number = Math.random()): number {
+export function pauseMs(
+  policy: Pick<RetryPolicy, 'baseMs' | 'maxMs'>,
+  round: number,
+  random: number = Math.random(),
+): number {
   const bound = Math.min(policy.maxMs, policy.baseMs * 2 ** Math.min(round, 20));
   return bound * (0.5 + random / 2);
 }

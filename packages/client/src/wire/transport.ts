@@ -12,7 +12,7 @@ import {
 } from '../errors.ts';
 import { bodyOf, errorOf } from './answer.ts';
 import { overloadedPauseMs, type RetryPolicy } from './backoff.ts';
-import { linked, pause } from './signals.ts';
+import { linked, pause, unlessAborted } from './signals.ts';
 
 /** What every call takes. */
 export interface CallOptions {
@@ -47,8 +47,6 @@ export interface Request {
 export interface Answer<T> {
   readonly status: number;
   readonly body: T;
-  /** 1 for the first try. */
-  readonly tries: number;
   /** Whether an earlier try may have been carried out as well. */
   readonly repeated: boolean;
 }
@@ -66,8 +64,8 @@ export interface TransportOptions {
 /**
  * Sends requests, and repeats them.
  *
- * A try ends in one of four ways. An answer below 500 is the broker's last word, but for 429: that is asked again, of the same
- * broker, when it says so. Where nothing was carried out (no connection, 503) the next broker is asked at once, and after a
+ * A try ends in one of four ways, and to get a token is part of it. An answer below 500 is the broker's last word, but for 429: that is asked again, of the same
+ * broker, when it says so. Where nothing was carried out (no token, no connection, 503) the next broker is asked at once, and after a
  * round of all of them there is a pause. Where nobody knows (the connection broke, the time ran out) the same happens if
  * the request is `repeatable`. Everything that is pushed has its transactionId before the first try, and that is what makes
  * a push repeatable.
@@ -106,12 +104,12 @@ export class Transport {
     let failures = 0;
     let refusals = 0;
     let repeated = false;
-    for (let tries = 1; ; tries++) {
+    for (;;) {
       const broker = order[failures % order.length]!;
       try {
         const { status, body } = await this.#try(request, broker, signal);
         brokers.answered(broker);
-        return { status, body: body as T, tries, repeated };
+        return { status, body: body as T, repeated };
       } catch (error) {
         if (!(error instanceof QueenError) || error instanceof AbortedError) throw error;
         if (error instanceof RefusedError) throw repeated ? doubted(error) : error;
@@ -120,7 +118,7 @@ export class Transport {
           await pause(overloadedPauseMs(retry, refusals++, error.retryAfterSeconds), signal);
           continue;
         }
-        brokers.failed(broker);
+        if (error.broker !== undefined) brokers.failed(broker);
         if (error instanceof InDoubtError) {
           if (!request.repeatable) throw error;
           repeated = true;
@@ -145,10 +143,10 @@ export class Transport {
     const timeoutMs = request.timeoutMs ?? usual;
     const body = typeof request.body === 'function' ? (request.body as () => unknown)() : request.body;
     const text = body === undefined ? undefined : JSON.stringify(body);
-    const headers = await this.#options.headers();
     const link = linked(signal);
     const timer = setTimeout(() => link.abort(new DOMException('timeout', 'TimeoutError')), timeoutMs);
     try {
+      const headers = await this.#headers(link.signal, timeoutMs);
       const response = await fetch(broker + request.path + queryOf(request.query), {
         method: request.method,
         headers: text === undefined ? headers : { ...headers, 'content-type': 'application/json' },
@@ -163,8 +161,9 @@ export class Transport {
       }
       throw errorOf(response, decoded, broker);
     } catch (error) {
+      const answered = error instanceof QueenError && error.broker !== undefined;
+      if (!answered && signal.aborted) throw abortedBy(signal);
       if (error instanceof QueenError) throw error;
-      if (signal.aborted) throw abortedBy(signal);
       const what = `${request.method} ${request.path} at ${broker}`;
       if (link.signal.aborted) {
         const facts = { code: 'timeout', broker, cause: error };
@@ -174,6 +173,16 @@ export class Transport {
     } finally {
       clearTimeout(timer);
       link.unlink();
+    }
+  }
+
+  /** The token comes from code of the user, which can fail and hang like a broker. No broker is to blame for it then. */
+  async #headers(signal: AbortSignal, timeoutMs: number): Promise<Record<string, string>> {
+    try {
+      return await unlessAborted(this.#options.headers(), signal);
+    } catch (error) {
+      const why = signal.aborted ? `none within ${timeoutMs} ms` : sentenceOf(error);
+      throw new UnavailableError(`no token: ${why}`, { code: 'token', cause: error });
     }
   }
 }
