@@ -1,5 +1,5 @@
 import { Brokers } from './brokers/brokers.ts';
-import { acknowledge, extendLease } from './calls/ack.ts';
+import { ackErrorOf, acknowledge, extendLease } from './calls/ack.ts';
 import { originOf } from './calls/pop.ts';
 import type { Context } from './context.ts';
 import { sentenceOf } from './errors.ts';
@@ -111,8 +111,10 @@ export class Queen {
 
   /**
    * Says of messages that were popped that they are done, or what else became of them. To complete a message is to complete
-   * all before it in its partition; of several there that have failed the first counts, and the others come again. What the broker
-   * did not carry out is a result with `success: false`.
+   * all before it in its partition; of several there that have failed the first counts, and the others come again.
+   *
+   * @throws AckError when the broker did not carry out all of it, AckInDoubtError when it was repeated after a lost answer and found
+   *   the lease over; both have all results. The messages come again unless somebody completes them
    */
   async ack(
     messages: MessageRef | readonly MessageRef[],
@@ -121,14 +123,15 @@ export class Queen {
   ): Promise<AckResult[]> {
     const list = Array.isArray(messages) ? (messages as readonly MessageRef[]) : [messages as MessageRef];
     const error = options.error === undefined ? undefined : sentenceOf(options.error);
-    return acknowledge(
-      this.#transport,
-      list.map((message) => ({ message, outcome, error })),
-      options,
-    );
+    const acks = list.map((message) => ({ message, outcome, error }));
+    const rounds = { ...this.#context.retry, lasting: false };
+    const results = await acknowledge(this.#transport, acks, rounds, options);
+    const failure = ackErrorOf(results);
+    if (failure !== null) throw failure;
+    return results;
   }
 
-  /** They have failed: they come again and use up an attempt. */
+  /** They have failed: they come again and use up an attempt. Throws as `ack` does. */
   nack(
     messages: MessageRef | readonly MessageRef[],
     error?: unknown,
@@ -166,7 +169,7 @@ export class Queen {
    * Stops the consumers, ends the loops, flushes the producers, and then ends the client.
    *
    * @param options.timeoutMs how long handlers may go on, ms; default: without a limit
-   * @throws the first error of a producer whose messages were not all stored, or of a consumer that had failed
+   * @throws the first error of a producer whose messages were not all stored, or of a consumer that fails
    */
   async close(options: { timeoutMs?: number } = {}): Promise<void> {
     const ends: PromiseSettledResult<void>[] = [];

@@ -1,4 +1,5 @@
-export { PushError } from './calls/push.ts';
+export { AckError, AckInDoubtError } from './calls/ack.ts';
+export { PushError, PushInDoubtError } from './calls/push.ts';
 export { type ClientOptions, Queen } from './client.ts';
 export type { Consumer, StopOptions } from './consume/consumer.ts';
 export type { Delivery } from './consume/delivery.ts';

@@ -1,22 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startBroker } from '../../../test/kit/broker.ts';
-import { atEnd } from '../../../test/kit/cleanup.ts';
-import { startProxy } from '../../../test/kit/proxy.ts';
 import { rank } from '../src/brokers/rank.ts';
-import { broker, clientOf, until } from './setup.ts';
-
-/** A proxy before the broker of this file, and a client that knows nothing else. */
-async function behindProxy(t: Parameters<typeof clientOf>[0]) {
-  const { port } = new URL((await broker()).url);
-  const proxy = await startProxy({ host: '127.0.0.1', port: Number(port) });
-  atEnd(t, () => proxy.close());
-  const client = await clientOf(t, {
-    urls: [`http://127.0.0.1:${proxy.port}`],
-    retry: { baseMs: 20, retries: 20 },
-  });
-  return { proxy, client, direct: await clientOf(t) };
-}
+import { behindProxy, broker, clientOf, cutOff, until } from './setup.ts';
 
 test('a push whose answer is cut off is stored once, also through a producer and in a transaction', async (t) => {
   const { proxy, client, direct } = await behindProxy(t);
@@ -31,12 +17,7 @@ test('a push whose answer is cut off is stored once, also through a producer and
     () => client.transaction().push('cut', { data: 'transaction' }).commit(),
   ];
   for (const [nth, way] of ways.entries()) {
-    proxy.swallow('to_client');
-    const work = way();
-    await until(stored(nth + 1));
-    proxy.heal();
-    proxy.drop();
-    await work;
+    await cutOff(proxy, way, stored(nth + 1));
     await until(stored(nth + 1));
   }
   const { records } = await direct.messages.read<string>('cut', 'Default', 0);
@@ -44,23 +25,6 @@ test('a push whose answer is cut off is stored once, also through a producer and
     records.map(({ payload }) => payload),
     ['push', 'producer', 'transaction'],
   );
-});
-
-test('what must not happen twice is in doubt when its answer is cut off', async (t) => {
-  const { proxy, client, direct } = await behindProxy(t);
-  const ways = [
-    () => client.kv<number>('cut').incr('n', 1),
-    () => client.transaction().kv({ op: 'incr', ns: 'cut', key: 'n', delta: 1, forever: true }).commit(),
-  ];
-  for (const [nth, way] of ways.entries()) {
-    proxy.swallow('to_client');
-    const work = assert.rejects(way(), { name: 'InDoubtError', code: 'network' });
-    await until(async () => (await direct.kv<number>('cut').get('n'))?.value === nth + 1);
-    proxy.heal();
-    proxy.drop();
-    await work;
-  }
-  assert.equal((await direct.kv<number>('cut').get('n'))?.value, 2);
 });
 
 test('a consumer survives connections that break and a broker that is away', async (t) => {

@@ -1,15 +1,13 @@
-import { type Ack, acknowledge } from '../calls/ack.ts';
+import { ackErrorOf, acknowledge } from '../calls/ack.ts';
 import { originOf } from '../calls/pop.ts';
-import { InDoubtError, OverloadedError, RefusedError, UnavailableError } from '../errors.ts';
-import type { Message, Outcome } from '../message.ts';
-import { pauseMs } from '../wire/backoff.ts';
-import { linked, pause } from '../wire/signals.ts';
+import { AbortedError, RefusedError } from '../errors.ts';
+import type { AckResult, Message, Outcome } from '../message.ts';
 import type { Transport } from '../wire/transport.ts';
 import { type Delivery, deliveryOf } from './delivery.ts';
 import { LeaseKeeper } from './lease.ts';
 
 /** An ack that is not answered is tried again for as long as the lease holds, at most so far apart. */
-const ACK_PAUSES = { retries: 0, overloadedRetries: 0, baseMs: 200, maxMs: 2_000 };
+const ROUNDS = { retries: Number.POSITIVE_INFINITY, baseMs: 200, maxMs: 2_000, lasting: true };
 
 interface Entry<T> {
   readonly message: Message<T>;
@@ -17,7 +15,8 @@ interface Entry<T> {
   /** What it became; null as long as nobody has said. */
   outcome: Outcome | null;
   error: string | undefined;
-  sent: boolean;
+  /** What the broker said to that. */
+  result: AckResult | null;
 }
 
 /**
@@ -30,18 +29,29 @@ export class Batch<T> {
   readonly #entries: Map<Delivery<T>, Entry<T>>;
   readonly #transport: Transport;
   readonly #keeper: LeaseKeeper;
+  readonly #report: (error: unknown) => void;
   readonly #over = new Set<string>();
   #flushed: Promise<void> = Promise.resolve();
 
-  /** @param sinceMs when they were asked for, by `performance.now()` */
-  constructor(transport: Transport, messages: readonly Message<T>[], leaseSeconds: number, sinceMs: number) {
+  /**
+   * @param sinceMs when they were asked for, by `performance.now()`
+   * @param report told of acks that were not carried out and that nobody waits for
+   */
+  constructor(
+    transport: Transport,
+    messages: readonly Message<T>[],
+    leaseSeconds: number,
+    sinceMs: number,
+    report: (error: unknown) => void,
+  ) {
     const first = messages[0]!;
     this.#transport = transport;
+    this.#report = report;
     this.#keeper = new LeaseKeeper(transport, first.leaseId, leaseSeconds, originOf(first), sinceMs);
     this.#entries = new Map();
     for (const message of messages) {
       const delivery = deliveryOf(this, message);
-      this.#entries.set(delivery, { message, delivery, outcome: null, error: undefined, sent: false });
+      this.#entries.set(delivery, { message, delivery, outcome: null, error: undefined, result: null });
     }
     this.deliveries = [...this.#entries.keys()];
   }
@@ -57,6 +67,11 @@ export class Batch<T> {
     return entry.outcome === null && !this.lost.aborted && !this.#over.has(entry.message.partitionId);
   }
 
+  /** Whether something was put back on purpose, so that it comes again at once. */
+  get sentBack(): boolean {
+    return [...this.#entries.values()].some(({ outcome }) => outcome === 'retry');
+  }
+
   /** Notes what became of a message; the first word counts. Nothing is sent yet. */
   settle(delivery: Delivery<T>, outcome: Outcome, error?: string): void {
     const entry = this.#entries.get(delivery)!;
@@ -66,69 +81,74 @@ export class Batch<T> {
   }
 
   /**
+   * Notes it, sends it, and resolves when the broker has carried it out.
+   *
+   * @throws RefusedError `settled` when another word came before, `lease_lost` when the lease of its partition is over; AckError or
+   *   AckInDoubtError when the broker did not carry it out
+   */
+  async conclude(delivery: Delivery<T>, outcome: Outcome, error?: string): Promise<void> {
+    this.settle(delivery, outcome, error);
+    const entry = this.#entries.get(delivery)!;
+    if (entry.outcome !== outcome) {
+      throw new RefusedError(`this message was settled before, as ${entry.outcome}`, { code: 'settled' });
+    }
+    await this.flush().catch((failure) => {
+      if (entry.result === null) throw failure;
+      // What went wrong with others that were noted before; their own callers, if there are any, hear of it too.
+      if (entry.result.success) this.#report(failure);
+    });
+    if (entry.result === null) throw leaseLost();
+    const failure = ackErrorOf([entry.result]);
+    if (failure !== null) throw failure;
+  }
+
+  /**
    * Sends what was noted, and goes on trying while the lease holds.
    *
-   * @throws RefusedError `ack_refused` when the broker did not carry out some of it, `lease_lost` when the lease is over
+   * @throws AckError or AckInDoubtError when the broker did not carry out some of it, RefusedError `lease_lost` when the lease is over
    */
-  flush(signal?: AbortSignal): Promise<void> {
+  flush(): Promise<void> {
     // One at a time: an older completion must not overtake a newer failure.
-    const mine = this.#flushed.catch(() => {}).then(() => this.#send(signal));
+    const mine = this.#flushed.catch(() => {}).then(() => this.#send());
     this.#flushed = mine;
     return mine;
   }
 
   /** Sends what was noted, gives the rest back, and lets the lease go. Throws as `flush` does. */
-  async release(signal?: AbortSignal): Promise<void> {
+  async release(): Promise<void> {
     try {
       for (const entry of this.#entries.values()) {
         // One message a partition would do; the others say the same.
         if (this.isOpen(entry.delivery)) entry.outcome = 'retry';
       }
-      await this.flush(signal);
+      await this.flush();
     } finally {
       this.#keeper.stop();
     }
   }
 
-  async #send(signal: AbortSignal | undefined): Promise<void> {
+  async #send(): Promise<void> {
     const due = [...this.#entries.values()].filter(
-      ({ sent, outcome, message }) => !sent && outcome !== null && !this.#over.has(message.partitionId),
+      ({ result, outcome, message }) =>
+        result === null && outcome !== null && !this.#over.has(message.partitionId),
     );
     if (due.length === 0) return;
+    if (this.lost.aborted) throw leaseLost();
     const acks = due.map(({ message, outcome, error }) => ({ message, outcome: outcome!, error }));
-    const results = await this.#acknowledge(acks, signal);
-    let refused: string | null = null;
-    results.forEach(({ success, error, leaseReleased }, index) => {
-      due[index]!.sent = true;
-      if (!success) refused ??= error ?? 'unknown';
-      if (!success || leaseReleased) this.#over.add(due[index]!.message.partitionId);
+    const results = await acknowledge(this.#transport, acks, ROUNDS, { signal: this.lost }).catch((error) => {
+      throw error instanceof AbortedError && this.lost.aborted ? leaseLost(error) : error;
+    });
+    results.forEach((result, index) => {
+      due[index]!.result = result;
+      if (!result.success || result.leaseReleased) this.#over.add(due[index]!.message.partitionId);
     });
     if (this.#over.size > 0 && this.deliveries.every((delivery) => !this.isOpen(delivery)))
       this.#keeper.stop();
-    if (refused !== null) throw new RefusedError(refused, { code: 'ack_refused', body: results });
-  }
-
-  async #acknowledge(acks: readonly Ack[], signal: AbortSignal | undefined) {
-    const link = linked(this.lost, signal);
-    try {
-      for (let round = 0; ; round++) {
-        try {
-          return await acknowledge(this.#transport, acks, { signal: link.signal });
-        } catch (error) {
-          if (this.lost.aborted)
-            throw new RefusedError('the lease is over', { code: 'lease_lost', cause: error });
-          if (!isPassing(error)) throw error;
-          await pause(pauseMs(ACK_PAUSES, round), link.signal);
-        }
-      }
-    } finally {
-      link.unlink();
-    }
+    const failure = ackErrorOf(results);
+    if (failure !== null) throw failure;
   }
 }
 
-function isPassing(error: unknown): boolean {
-  return (
-    error instanceof UnavailableError || error instanceof InDoubtError || error instanceof OverloadedError
-  );
+function leaseLost(cause?: unknown): RefusedError {
+  return new RefusedError('the lease is over', { code: 'lease_lost', cause });
 }

@@ -19,14 +19,17 @@ export interface StopOptions {
 }
 
 /** How a batch is put through a handler; ends when nothing of it is left to do, or `stopping` fires. */
-type Course<T> = (batch: Batch<T>, stopping: AbortSignal, force: AbortSignal) => Promise<{ again: boolean }>;
+type Course<T> = (batch: Batch<T>, stopping: AbortSignal, force: AbortSignal) => Promise<void>;
 
 /**
  * Takes batches and gives them to a handler, until it is stopped. As many loops as `concurrency` says: the broker
  * gives a partition to one of them at a time, so order holds within it.
  */
 export class Consumer<T = unknown> {
-  /** Settles when it has stopped; rejects with a RefusedError when the broker will not give anything. */
+  /**
+   * Settles when it has stopped; rejects with a RefusedError when the broker will not give anything, of which `onError` hears as
+   * well.
+   */
   readonly done: Promise<void>;
   readonly #source: Source;
   readonly #options: ConsumeOptions;
@@ -52,7 +55,8 @@ export class Consumer<T = unknown> {
 
   /**
    * Begins no further message, lets those that are being handled come to their end, acks them and gives the others back.
-   * Resolves when nothing is leased any more; rejects as `done` does.
+   * Resolves when nothing is leased any more, for which an unreachable broker is waited for until the leases are over; rejects as
+   * `done` does.
    */
   async stop(options: StopOptions = {}): Promise<void> {
     const timer = this.#end(options.timeoutMs);
@@ -73,8 +77,16 @@ export class Consumer<T = unknown> {
 
   async #run(concurrency: number): Promise<void> {
     const loops = Array.from({ length: concurrency }, () => this.#loop());
-    // One that fails takes the others with it, but they may finish what they have.
-    for (const loop of loops) loop.catch(() => this.#stopping.abort());
+    let failed = false;
+    for (const loop of loops) {
+      loop.catch((error) => {
+        // Who does not look at `done` has to hear of it, once: the others most likely fail of the same.
+        if (!failed) report(this.#options, error);
+        failed = true;
+        // It takes the others with it, but they may finish what they have.
+        this.#stopping.abort();
+      });
+    }
     const ends = await Promise.allSettled(loops);
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
@@ -86,9 +98,9 @@ export class Consumer<T = unknown> {
       const batch = await nextBatch<T>(this.#source, this.#options, stopping);
       if (batch === null) return;
       try {
-        const course = await this.#course(batch, stopping, this.#force.signal);
-        again = course.again ? again + 1 : 0;
+        await this.#course(batch, stopping, this.#force.signal);
       } finally {
+        again = batch.sentBack ? again + 1 : 0;
         await batch.release().catch((error) => report(this.#options, error));
       }
       // What was sent back comes again at once: without a pause this would be a busy loop.
@@ -101,7 +113,6 @@ export class Consumer<T = unknown> {
 export function eachMessage<T>(handler: Handler<T>, options: ConsumeOptions): Course<T> {
   const { ackEveryMs = ACK_EVERY_MS } = options;
   return async (batch, stopping, force) => {
-    let again = false;
     let flushedAt = performance.now();
     for (const delivery of batch.deliveries) {
       if (stopping.aborted) break;
@@ -109,24 +120,21 @@ export function eachMessage<T>(handler: Handler<T>, options: ConsumeOptions): Co
       const { outcome, error } = await outcomeOf((work) => handler(delivery, work), batch, force, options);
       if (outcome === undefined) break;
       batch.settle(delivery, outcome, error);
-      again ||= outcome === 'retry';
       const due = outcome !== 'completed' || performance.now() - flushedAt >= ackEveryMs;
       if (!due) continue;
       await batch.flush().catch((failure) => report(options, failure));
       flushedAt = performance.now();
     }
-    return { again };
   };
 }
 
 /** All of them at once; what the handler says counts for those that it has not settled itself. */
 export function wholeBatches<T>(handler: BatchHandler<T>, options: ConsumeOptions): Course<T> {
   return async (batch, stopping, force) => {
-    if (stopping.aborted) return { again: false };
+    if (stopping.aborted) return;
     const messages: readonly Delivery<T>[] = batch.deliveries;
     const { outcome, error } = await outcomeOf((work) => handler(messages, work), batch, force, options);
     if (outcome !== undefined) for (const delivery of messages) batch.settle(delivery, outcome, error);
-    return { again: outcome === 'retry' };
   };
 }
 

@@ -4,8 +4,7 @@ import type { Message, Outcome } from '../message.ts';
 /** Where a delivery reports to. */
 interface Ledger<T> {
   readonly lost: AbortSignal;
-  settle(delivery: Delivery<T>, outcome: Outcome, error?: string): void;
-  flush(signal?: AbortSignal): Promise<void>;
+  conclude(delivery: Delivery<T>, outcome: Outcome, error?: string): Promise<void>;
 }
 
 /** A message in the hands of a consumer, who may say what became of it. Who says nothing has completed it. */
@@ -24,9 +23,11 @@ class Settling<T> {
   }
 
   /**
-   * Done, with every message before it in its partition. Resolves when the broker has it.
+   * Done, with every message before it in its partition. Resolves when the broker has carried it out; the others do so too and
+   * throw the same.
    *
-   * @throws RefusedError when the lease is over: the message comes again
+   * @throws RefusedError when it was not carried out and the message comes again: AckError, `lease_lost`, or `settled` when another
+   *   word was said of it before; AckInDoubtError when nobody knows
    */
   ack(): Promise<void> {
     return this.#settle('completed');
@@ -49,8 +50,7 @@ class Settling<T> {
 
   #settle(outcome: Outcome, error?: unknown): Promise<void> {
     const reason = error === undefined ? undefined : sentenceOf(error);
-    this.#ledger.settle(this as unknown as Delivery<T>, outcome, reason);
-    return this.#ledger.flush();
+    return this.#ledger.conclude(this as unknown as Delivery<T>, outcome, reason);
   }
 }
 

@@ -1,6 +1,6 @@
 import { extendLease } from '../calls/ack.ts';
 import { AbortedError, QueenError, RefusedError } from '../errors.ts';
-import { pause } from '../wire/signals.ts';
+import { linked, pause } from '../wire/signals.ts';
 import type { Transport } from '../wire/transport.ts';
 
 /** Timers cannot be set for weeks. */
@@ -59,14 +59,19 @@ export class LeaseKeeper {
 
   /** True: extended. False: it is over. Null: nobody knows yet. */
   async #extend(leftMs: number): Promise<boolean | null> {
-    const signal = this.#stopped.signal;
-    const options = { signal, affinity: this.#affinity, timeoutMs: Math.min(leftMs, 10_000) };
+    const link = linked(this.#stopped.signal);
+    // However often it is tried: nobody may hear too late that the lease is over.
+    const timer = setTimeout(() => link.abort(), Math.min(leftMs, PAUSE_MAX_MS));
+    const options = { signal: link.signal, affinity: this.#affinity, timeoutMs: Math.min(leftMs, 10_000) };
     try {
       return (await extendLease(this.#transport, this.#leaseId, this.#seconds, options)) !== null;
     } catch (error) {
       if (error instanceof RefusedError) return false;
-      if (error instanceof QueenError && error.kind !== 'aborted') return null;
+      if (error instanceof QueenError && error.code !== 'closed') return null;
       throw error;
+    } finally {
+      clearTimeout(timer);
+      link.unlink();
     }
   }
 

@@ -1,4 +1,5 @@
-import { linked } from '../wire/signals.ts';
+import { pauseMs } from '../wire/backoff.ts';
+import { linked, pause } from '../wire/signals.ts';
 import type { Batch } from './batch.ts';
 import type { Delivery } from './delivery.ts';
 import type { TakeOptions } from './options.ts';
@@ -6,7 +7,7 @@ import { nextBatch, report, type Source } from './poll.ts';
 
 /** A loop that was begun, for a client that is closed meanwhile. */
 export interface Loop {
-  /** Gives back what nobody has settled, and ends the loop at its next turn. */
+  /** Gives back what nobody has settled, also what a poll brings just now, and ends the loop at its next turn. */
   stop(): Promise<void>;
 }
 
@@ -51,6 +52,8 @@ async function* taken<T>(
 ): AsyncGenerator<Batch<T>, void, undefined> {
   const link = linked(options.signal);
   let current: Batch<T> | null = null;
+  /** The poll that is under way, or the last one. What it brings is `current` before anybody else hears of it. */
+  let polled: Promise<Batch<T> | null> = Promise.resolve(null);
   const release = async () => {
     await current?.release().catch((error) => report(options, error));
     current = null;
@@ -58,16 +61,25 @@ async function* taken<T>(
   const over = begun({
     async stop() {
       link.abort();
+      // An answer that has begun to arrive may hold messages: nobody else would give them back.
+      await polled.catch(() => {});
       await release();
     },
   });
+  let again = 0;
   try {
     for (;;) {
-      current = await nextBatch<T>(source, options, link.signal);
-      if (current === null) return;
-      if (link.signal.aborted) return;
-      yield current;
+      polled = nextBatch<T>(source, options, link.signal).then((taken) => {
+        current = taken;
+        return taken;
+      });
+      const batch = await polled;
+      if (batch === null || link.signal.aborted) return;
+      yield batch;
+      again = batch.sentBack ? again + 1 : 0;
       await release();
+      // What was sent back comes again at once: without a pause this would be a busy loop.
+      if (again > 0) await pause(pauseMs(source.retry, again - 1), link.signal).catch(() => {});
     }
   } finally {
     await release();

@@ -8,7 +8,7 @@ export interface TakeOptions extends Omit<PopOptions, 'autoAck'> {
    * dies. It counts instead of the queue's `leaseTime`. 1 and up, default 60.
    */
   leaseSeconds?: number | undefined;
-  /** Called with what went wrong and will be tried again. Default: `console.error`. */
+  /** Called with what went wrong and will be tried again, and with what ended a consumer. Default: `console.error`. */
   onError?: ((error: unknown) => void) | undefined;
 }
 

@@ -1,5 +1,5 @@
 import { pop, type Scope } from '../calls/pop.ts';
-import { AbortedError, RefusedError } from '../errors.ts';
+import { AbortedError, RefusedError, tell } from '../errors.ts';
 import { pauseMs, type RetryPolicy } from '../wire/backoff.ts';
 import { pause } from '../wire/signals.ts';
 import type { Transport } from '../wire/transport.ts';
@@ -13,10 +13,13 @@ export interface Source {
   readonly scope: Scope;
 }
 
+/** A queue that was empty is not asked again before so much time has passed, ms. */
+const IDLE_MS_MIN = 50;
+
 /**
  * Waits for the next batch, through empty polls and brokers that are away.
  *
- * @returns null when the signal has fired; a batch whose answer had begun to arrive by then is handed out all the same
+ * @returns null when the signal has fired or the client was closed; a batch whose answer had begun to arrive by then is handed out all the same
  * @throws RefusedError when the broker will never give anything
  */
 export async function nextBatch<T>(
@@ -31,15 +34,17 @@ export async function nextBatch<T>(
     try {
       const asked = { ...options, leaseSeconds, waitMs: options.waitMs ?? WAIT_MS, signal };
       const messages = await pop<T>(source.transport, source.scope, asked);
-      if (messages.length > 0) return new Batch(source.transport, messages, leaseSeconds, since);
-      failures = 0;
-      // Pops that are switched off are answered at once, whatever wait was asked for.
-      if (performance.now() - since < 50) await pause(Math.min(asked.waitMs, 1_000), signal);
-    } catch (error) {
-      if (error instanceof AbortedError) {
-        if (signal.aborted || error.code === 'closed') return null;
-        throw error;
+      if (messages.length > 0) {
+        const tellOwner = (error: unknown) => report(options, error);
+        return new Batch(source.transport, messages, leaseSeconds, since, tellOwner);
       }
+      failures = 0;
+      // Pops that are switched off are answered at once, whatever wait was asked for; and who asks for none means no busy loop.
+      const idleMs = Math.min(Math.max(asked.waitMs, IDLE_MS_MIN), 1_000);
+      if (performance.now() - since < IDLE_MS_MIN) await pause(idleMs, signal);
+    } catch (error) {
+      // By the signal, or the client was closed.
+      if (error instanceof AbortedError) return null;
       if (error instanceof RefusedError || error instanceof TypeError) throw error;
       report(options, error);
       await pause(pauseMs(source.retry, failures++), signal).catch(() => {});
@@ -47,12 +52,7 @@ export async function nextBatch<T>(
   }
 }
 
-/** Tells the owner; what that one throws is not our affair. */
-export function report(options: TakeOptions, error: unknown): void {
-  try {
-    if (options.onError === undefined) console.error(error);
-    else options.onError(error);
-  } catch (thrown) {
-    console.error(thrown);
-  }
+/** Tells the owner of a consumer or loop. */
+export function report({ onError = console.error }: TakeOptions, error: unknown): void {
+  tell(() => onError(error));
 }

@@ -127,10 +127,15 @@ export class DeadLetters<T = unknown> {
     return moved;
   }
 
-  /** Pushes the newest dead letter of a message again. Throws as `replay` does. */
+  /**
+   * Pushes the newest dead letter of a message again.
+   *
+   * @throws RefusedError `message_not_found` when there is none; InDoubtError when the answer was lost: it is not sent again, as the
+   *   newest one would be another one then
+   */
   retry(message: MessageRef, { signal }: CallOptions = {}): Promise<Replayed> {
     const path = `${pathOf(message)}/retry`;
-    return this.#transport.ask({ method: 'POST', path, repeatable: true, signal });
+    return this.#transport.ask({ method: 'POST', path, repeatable: false, signal });
   }
 
   /** Deletes the dead letters of one message, of all groups. @throws RefusedError `message_not_found` */

@@ -1,4 +1,4 @@
-import { RefusedError } from '../errors.ts';
+import { InDoubtError, RefusedError } from '../errors.ts';
 import type { CallOptions, Transport } from '../wire/transport.ts';
 import {
   isRepeatable,
@@ -7,6 +7,7 @@ import {
   type KvWritten,
   type Life,
   lifeOf,
+  unapplied,
 } from './kv_operations.ts';
 
 type Put = Life & CallOptions & { readonly expect?: number | undefined };
@@ -65,19 +66,29 @@ export class KeyValues<V = unknown> {
   /**
    * Writes a value; with `expect` only over that version, 0: only where nothing is.
    *
-   * @throws InDoubtError without `expect`, when the answer was lost: to write again could undo what somebody wrote since
+   * @throws InDoubtError when the answer was lost. Over a version it is sent again, and this means that the repetition was not
+   *   applied: what it found may be this very value. Everything else is not: it could undo what somebody did since
    */
   put<W extends V>(key: string, value: W, options: Put = {}): Promise<KvWritten<W>> {
     const { expect, signal } = options;
     return this.#one({ op: 'put', ns: this.#ns, key, value, ...lifeOf(options), expect }, signal);
   }
 
-  /** Writes a value where nothing is. */
+  /**
+   * Writes a value where nothing is.
+   *
+   * @throws InDoubtError when the answer was lost: to write again could undo that somebody has deleted it since
+   */
   putIfAbsent<W extends V>(key: string, value: W, options: Life & CallOptions = {}): Promise<KvWritten<W>> {
     const operation: KvOperation = { op: 'putIfAbsent', ns: this.#ns, key, value, ...lifeOf(options) };
     return this.#one(operation, options.signal);
   }
 
+  /**
+   * Deletes a key; with `expect` only that version.
+   *
+   * @throws InDoubtError when the answer was lost, as `put` does
+   */
   delete(key: string, options: CallOptions & { expect?: number } = {}): Promise<KvWritten<V>> {
     return this.#one({ op: 'delete', ns: this.#ns, key, expect: options.expect }, options.signal);
   }
@@ -101,7 +112,8 @@ export class KeyValues<V = unknown> {
    * Reads, computes and writes until nobody came between.
    *
    * @param change gets what is there, or null, and may be called several times
-   * @throws RefusedError `contended` after 100 times
+   * @throws RefusedError `contended` after 100 times; InDoubtError when an answer was lost and nobody knows whether the change is in
+   *   what is there now
    */
   async update<W extends V>(
     key: string,
@@ -129,14 +141,15 @@ export class KeyValues<V = unknown> {
 /**
  * Operations in one database transaction, at most 256.
  *
- * @throws RefusedError `kv_precondition` when a `required` write was not applied: then none is
+ * @throws RefusedError `kv_precondition` when a `required` write was not applied: then none is; InDoubtError of the same code when
+ *   the answer was lost and a write of the repetition was not applied
  */
 export async function kvBatch(
   transport: Transport,
   operations: readonly KvOperation[],
   { signal }: CallOptions,
 ): Promise<unknown[]> {
-  const body = await transport.ask<{ results: unknown[]; ok?: boolean; kvReason?: string }>({
+  const { body, repeated } = await transport.call<KvAnswer>({
     method: 'POST',
     path: '/api/v1/kv',
     body: { operations },
@@ -144,11 +157,23 @@ export async function kvBatch(
     repeatable: operations.every(isRepeatable),
     signal,
   });
-  if (body.ok === false) {
-    const facts = { code: 'kv_precondition', reason: body.kvReason, status: 200, body };
-    throw new RefusedError(`a required write was not applied: ${body.kvReason}`, facts);
+  const refused = body.ok === false ? { reason: body.kvReason } : undefined;
+  // What stands in the way of a repetition may be what the first try has written.
+  const doubted = repeated ? (refused ?? unapplied(body.results)) : undefined;
+  const facts = { code: 'kv_precondition', reason: (refused ?? doubted)?.reason, status: 200, body };
+  if (doubted !== undefined) {
+    throw new InDoubtError(`a write was not applied: ${facts.reason} (an earlier try may have been)`, facts);
+  }
+  if (refused !== undefined) {
+    throw new RefusedError(`a required write was not applied: ${facts.reason}`, facts);
   }
   return body.results;
+}
+
+interface KvAnswer {
+  readonly results: { readonly applied?: boolean; readonly reason?: string }[];
+  readonly ok?: boolean;
+  readonly kvReason?: string;
 }
 
 function entryOf<W>({ key, value, version, expiresAt, updatedAt }: KvEntry<W>): KvEntry<W> {

@@ -59,16 +59,25 @@ export function lifeOf(life: Life): WireLife {
   return life.ttlSeconds === undefined ? { forever: true } : { ttlSeconds: life.ttlSeconds };
 }
 
-/** Whether a lost answer is no reason not to do it again: what it would find then is what it left itself, or nothing. */
+/**
+ * Whether a lost answer is no reason not to do it again: it cannot be applied twice. So it is with a write that names a version, as
+ * no version comes again; "nothing is there" does, once somebody has deleted what the first try wrote. What a repetition finds may be
+ * what it left itself, so one that is not applied tells nothing: the caller is told that nobody knows.
+ */
 export function isRepeatable(operation: KvOperation): boolean {
   switch (operation.op) {
     case 'put':
-      return operation.expect !== undefined;
+    case 'delete':
+      return operation.expect !== undefined && operation.expect > 0;
+    case 'putIfAbsent':
     case 'incr':
       return false;
-    case 'delete':
-      return operation.expect !== undefined;
     default:
       return true;
   }
+}
+
+/** The first write among the results of operations that was not applied. */
+export function unapplied<R extends { readonly applied?: boolean }>(results: readonly R[]): R | undefined {
+  return results.find((result) => result.applied === false);
 }

@@ -1,3 +1,4 @@
+import { InDoubtError } from '../errors.ts';
 import { mintId } from '../uuid.ts';
 import { type CallOptions, segment, type Transport } from '../wire/transport.ts';
 
@@ -78,6 +79,11 @@ export class Timers<T = unknown> {
     return this.#apply(() => ({ operations: [operation()] }), at - Date.now() >= REPEATABLE_FROM_MS, signal);
   }
 
+  /**
+   * Takes it back.
+   *
+   * @throws InDoubtError when the answer was lost and nothing is pending now: it was taken back, or it has fired
+   */
   cancel(key: string, { signal }: CallOptions = {}): Promise<TimerResult> {
     const operations: TimerOperation[] = [{ op: 'cancel', queue: this.#queue, timerKey: key }];
     return this.#apply({ operations }, true, signal);
@@ -132,14 +138,22 @@ export class Timers<T = unknown> {
   }
 
   async #apply(body: unknown, repeatable: boolean, signal: AbortSignal | undefined): Promise<TimerResult> {
-    const { results } = await this.#transport.ask<{ results: WireResult[] }>({
+    const answer = await this.#transport.call<{ results: WireResult[] }>({
       method: 'POST',
       path: '/api/v1/timers',
       body,
       repeatable,
       signal,
     });
-    return resultOf(results[0]!);
+    const result = resultOf(answer.body.results[0]!);
+    if (answer.repeated && result.status === 'absent') {
+      const facts = { code: 'timer_absent', status: answer.status, body: answer.body };
+      throw new InDoubtError(
+        `no timer "${result.key}" is pending (an earlier try may have taken it back)`,
+        facts,
+      );
+    }
+    return result;
   }
 }
 

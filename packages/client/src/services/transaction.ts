@@ -2,7 +2,7 @@ import { itemOf, type PushItem } from '../calls/push.ts';
 import { InDoubtError, RefusedError } from '../errors.ts';
 import type { MessageRef, NewMessage, Outcome } from '../message.ts';
 import type { CallOptions, Transport } from '../wire/transport.ts';
-import { isRepeatable, type KvOperation } from './kv_operations.ts';
+import { isRepeatable, type KvOperation, unapplied } from './kv_operations.ts';
 import { delayUntil, scheduleOf, type TimerMessage, type TimerOperation } from './timers.ts';
 
 /** One element for each message pushed, each ack, each key and each timer, in this order. */
@@ -19,6 +19,8 @@ export interface TransactionPart {
   readonly transactionId?: string;
   readonly messageId?: string;
   readonly applied?: boolean;
+  /** Why a write was not applied. */
+  readonly reason?: string;
   readonly value?: unknown;
   readonly version?: number;
   readonly status?: string;
@@ -117,7 +119,13 @@ export class Transaction {
       repeatable: this.#isRepeatable(),
       signal,
     });
-    if (body.success) return { transactionId: body.transactionId, results: body.results };
+    if (body.success) {
+      // Without pushes nothing tells a repetition from the first time: it may have met its own write.
+      const lost = repeated && this.#pushes.length === 0 ? unapplied(body.results) : undefined;
+      if (lost === undefined) return { transactionId: body.transactionId, results: body.results };
+      const facts = { code: 'kv_precondition', reason: lost.reason, status: 200, body };
+      throw new InDoubtError('a write was not applied (an earlier try may have been)', facts);
+    }
     const facts = { code: body.reason ?? 'refused', status: 200, body };
     const message = body.error ?? `the transaction was refused: ${body.reason}`;
     if (!repeated) throw new RefusedError(message, facts);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Delivery } from '../../src/index.ts';
+import { AckError, type Delivery, type Queue } from '../../src/index.ts';
 import { clientOf, until } from '../setup.ts';
 
 const all = { subscriptionMode: 'all' } as const;
@@ -244,10 +244,142 @@ test('whole batches; a consumer of what is refused fails', async (t) => {
   await until(() => sum === 36);
   await consumer.stop();
   assert.equal((await queue.depth()).pending, 0);
+  const errors: { status?: number }[] = [];
   const refused = client
     .queue('x'.repeat(300))
     .group('g')
-    .consume(() => {});
+    .consume(() => {}, { concurrency: 3, onError: (error) => errors.push(error as { status?: number }) });
   await assert.rejects(refused.done, { name: 'RefusedError', status: 400 });
+  assert.deepEqual(
+    errors.map(({ status }) => status),
+    [400],
+    'who does not look at done has to hear of it',
+  );
   assert.throws(() => queue.consume(() => {}, { concurrency: 0 }), RangeError);
+});
+
+test('an ack that the broker does not carry out rejects', async (t) => {
+  const client = await clientOf(t);
+  const queue = client.queue<number>('unacked').group('g');
+  await queue.push(numbers(3));
+  const stale = await queue.pop({ ...all, batch: 2 });
+  await client.groups.seek('g', 'unacked', { to: 'beginning' });
+  await assert.rejects(client.ack(stale), (error) => {
+    assert.ok(error instanceof AckError && error.code === 'ack_refused');
+    return error.results.length === 2 && error.results.every(({ success, inDoubt }) => !success && !inDoubt);
+  });
+  for await (const [first, second, third] of queue.batches({ onError: () => {} })) {
+    await first!.ack();
+    await second!.retry();
+    await assert.rejects(second!.ack(), { name: 'RefusedError', code: 'settled' });
+    await assert.rejects(third!.ack(), { name: 'RefusedError', code: 'lease_lost' });
+    await first!.ack();
+    break;
+  }
+  for await (const [first, second] of queue.batches({ onError: () => {} })) {
+    assert.deepEqual([first!.data, second!.data], [1, 2]);
+    await client.groups.seek('g', 'unacked', { to: 'end' });
+    await assert.rejects(second!.ack(), { name: 'AckError' });
+    break;
+  }
+});
+
+test('what is sent back comes again after a pause that grows, however it is said', async (t) => {
+  const client = await clientOf(t);
+  const options = { ...all, waitMs: 0 };
+  const ways = {
+    returned(queue: Queue<number>, seen: () => void) {
+      const consumer = queue.consume(() => {
+        seen();
+        return 'retry';
+      }, options);
+      return () => consumer.stop();
+    },
+    said(queue: Queue<number>, seen: () => void) {
+      const consumer = queue.consume(async (message) => {
+        seen();
+        await message.retry();
+      }, options);
+      return () => consumer.stop();
+    },
+    looped(queue: Queue<number>, seen: () => void) {
+      const controller = new AbortController();
+      const loop = (async () => {
+        for await (const message of queue.messages({ ...options, signal: controller.signal })) {
+          seen();
+          await message.retry();
+        }
+      })();
+      return () => {
+        controller.abort();
+        return loop;
+      };
+    },
+  };
+  for (const [way, begin] of Object.entries(ways)) {
+    const queue = client.queue<number>(`back-${way}`).group('g');
+    await queue.push({ data: 1 });
+    let times = 0;
+    const begun = performance.now();
+    const end = begin(queue, () => times++);
+    await until(() => times >= 4);
+    // At least half of 100, 200 and 400 ms.
+    assert.ok(performance.now() - begun >= 340, `${way}: ${performance.now() - begun} ms`);
+    await end();
+  }
+});
+
+test('an empty queue is not asked without a pause, though nothing is waited for', async (t) => {
+  let pops = 0;
+  const client = await clientOf(t, {
+    fetch: (url, init) => {
+      if (String(url).includes('/pop/')) pops++;
+      return fetch(url, init);
+    },
+  });
+  const begun = performance.now();
+  const consumer = client
+    .queue('nothing')
+    .group('g')
+    .consume(() => {}, { waitMs: 0 });
+  await until(() => pops >= 6);
+  assert.ok(performance.now() - begun >= 240, `${performance.now() - begun} ms`);
+  await consumer.stop();
+});
+
+test('the end of the client gives back what the poll of a loop brings at that moment', async (t) => {
+  let open = () => {};
+  const gate = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  let arrived = false;
+  const client = await clientOf(t, {
+    // The head of an answer with messages is there, its body not yet.
+    fetch: async (url, init) => {
+      const response = await fetch(url, init);
+      if (response.status !== 200 || !String(url).includes('/pop/')) return response;
+      const text = await response.text();
+      const body = new ReadableStream({
+        async start(controller) {
+          arrived = true;
+          await gate;
+          controller.enqueue(new TextEncoder().encode(text));
+          controller.close();
+        },
+      });
+      return new Response(body, { status: 200, headers: response.headers });
+    },
+  });
+  const queue = client.queue('ending').group('g');
+  await queue.push({ data: 1 });
+  const loop = (async () => {
+    for await (const _ of queue.messages(all)) assert.fail('it has ended');
+  })();
+  await until(() => arrived);
+  const closing = client.close();
+  open();
+  await closing;
+  await loop;
+  const { pending, processing } = await (await clientOf(t)).queue('ending').group('g').depth();
+  assert.deepEqual([pending, processing], [1, 0]);
 });
