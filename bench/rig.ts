@@ -107,14 +107,19 @@ export class Rig {
   }
 
   async configure(queue: string, options: Record<string, unknown>): Promise<void> {
-    const body = Buffer.from(JSON.stringify({ queue, options }));
-    const { status, body: answer } = await this.#request('POST', '/api/v1/configure', body);
-    if (status !== 200) throw new Error(`configure answered ${status}: ${answer}`);
+    await this.ask('POST', '/api/v1/configure', { queue, options });
   }
 
   async deleteQueue(queue: string): Promise<void> {
-    const { status, body } = await this.#request('DELETE', `/api/v1/resources/queues/${queue}`);
-    if (status !== 200) throw new Error(`delete answered ${status}: ${body}`);
+    await this.ask('DELETE', `/api/v1/resources/queues/${queue}`);
+  }
+
+  /** What the broker answers, null when there is nothing; throws unless it carried it out. */
+  async ask(method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
+    const bytes = body === undefined ? null : Buffer.from(JSON.stringify(body));
+    const answer = await this.#request(method, path, bytes);
+    if (answer.status >= 300) throw new Error(`${method} ${path} answered ${answer.status}: ${answer.body}`);
+    return JSON.parse(answer.body.toString() || 'null');
   }
 
   /** On a connection of its own: a measurement lasts longer than the broker keeps an idle one. */

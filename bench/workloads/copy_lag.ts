@@ -4,7 +4,6 @@
  * tenths of a millisecond before the commit.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { HttpConnection } from '../http.ts';
 import type { Rig } from '../rig.ts';
 import { ConnectorTarget } from '../target.ts';
 import type { Result, Row, Scale, Workload } from '../workload.ts';
@@ -14,21 +13,9 @@ const TABLES = `CREATE TABLE IF NOT EXISTS lag_source (id bigint PRIMARY KEY, no
   CREATE TABLE IF NOT EXISTS lag_copy (LIKE lag_source INCLUDING ALL);
   ALTER TABLE lag_copy ADD arrived timestamptz NOT NULL DEFAULT clock_timestamp()`;
 
-async function ask(rig: Rig, method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
-  const connection = await HttpConnection.open(rig.broker.port);
-  try {
-    const bytes = body === undefined ? null : Buffer.from(JSON.stringify(body));
-    const answer = await connection.request(method, path, bytes);
-    if (answer.status >= 300) throw new Error(`${method} ${path} answered ${answer.status}: ${answer.body}`);
-    return JSON.parse(answer.body.toString() || 'null');
-  } finally {
-    connection.close();
-  }
-}
-
 async function inPhase(rig: Rig, name: string, phase: string): Promise<void> {
   for (let n = 0; n < 600; n++) {
-    const { status } = (await ask(rig, 'GET', `/api/v1/connectors/${name}`)) as { status: { phase: string } };
+    const { status } = (await rig.ask('GET', `/api/v1/connectors/${name}`)) as { status: { phase: string } };
     if (status.phase === phase) return;
     await sleep(50);
   }
@@ -39,12 +26,12 @@ async function measure(rig: Rig, scale: Scale, target: ConnectorTarget): Promise
   const session = await target.session();
   for (const text of TABLES.split(';\n')) await session.query(text);
   const { connection } = target;
-  await ask(rig, 'PUT', '/api/v1/connectors/lag-source', {
+  await rig.ask('PUT', '/api/v1/connectors/lag-source', {
     kind: 'source',
     connection,
     source: { tables: [{ table: 'public.lag_source', queue: 'bench-lag' }] },
   });
-  await ask(rig, 'PUT', '/api/v1/connectors/lag-copy', {
+  await rig.ask('PUT', '/api/v1/connectors/lag-copy', {
     kind: 'sink',
     connection,
     sink: { queue: 'bench-lag', table: 'public.lag_copy', mode: 'cdc' },
@@ -83,8 +70,8 @@ async function measure(rig: Rig, scale: Scale, target: ConnectorTarget): Promise
     rows.push({ what: `${rate} rows/s`, figures: { 'p50 ms': p50!, 'p99 ms': p99!, 'max ms': max! } });
   }
   await session.close();
-  await ask(rig, 'DELETE', '/api/v1/connectors/lag-copy');
-  await ask(rig, 'DELETE', '/api/v1/connectors/lag-source');
+  await rig.ask('DELETE', '/api/v1/connectors/lag-copy');
+  await rig.ask('DELETE', '/api/v1/connectors/lag-source');
   return { rows, goals: [] };
 }
 

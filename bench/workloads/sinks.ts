@@ -95,18 +95,6 @@ async function bareLoop(
   }
 }
 
-async function ask(rig: Rig, method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
-  const connection = await HttpConnection.open(rig.broker.port);
-  try {
-    const bytes = body === undefined ? null : Buffer.from(JSON.stringify(body));
-    const answer = await connection.request(method, path, bytes);
-    if (answer.status >= 300) throw new Error(`${method} ${path} answered ${answer.status}: ${answer.body}`);
-    return JSON.parse(answer.body.toString() || 'null');
-  } finally {
-    connection.close();
-  }
-}
-
 async function fill(rig: Rig, queue: string, mode: SinkMode, messages: number): Promise<void> {
   const connection = await HttpConnection.open(rig.broker.port);
   for (let from = 0; from < messages; from += BATCH) {
@@ -138,14 +126,14 @@ async function drain(
   await session.query('TRUNCATE rows');
   await session.close();
   await fill(rig, name, mode, messages);
-  await ask(rig, 'PUT', `/api/v1/connectors/${name}`, {
+  await rig.ask('PUT', `/api/v1/connectors/${name}`, {
     kind: 'sink',
     connection: target.connection,
     sink: sinkOf(mode, workers, name),
   });
   let first: { at: number; applied: number } | null = null;
   for (;;) {
-    const { status } = (await ask(rig, 'GET', `/api/v1/connectors/${name}`)) as {
+    const { status } = (await rig.ask('GET', `/api/v1/connectors/${name}`)) as {
       status: { applied?: number; error?: { message: string } | null };
     };
     if (status.error != null) throw new Error(status.error.message);
@@ -153,7 +141,7 @@ async function drain(
     if (applied > 0) first ??= { at: performance.now(), applied };
     if (applied >= messages) {
       const seconds = (performance.now() - first!.at) / 1000;
-      await ask(rig, 'DELETE', `/api/v1/connectors/${name}`);
+      await rig.ask('DELETE', `/api/v1/connectors/${name}`);
       await rig.deleteQueue(name);
       return { rate: (messages - first!.applied) / seconds, latencies: [] };
     }

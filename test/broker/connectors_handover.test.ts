@@ -1,26 +1,15 @@
 /** The life of a source on two brokers: handed over, changed, switched off and on, begun anew, taken down. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { startBroker } from '../kit/broker.ts';
 import { freshDatabase } from '../kit/postgres.ts';
+import { until } from '../kit/until.ts';
 import { Upstream } from '../kit/upstream.ts';
 import { Client } from './client.ts';
 
 type Json = Record<string, unknown>;
 
 const TTL_MS = 6_000;
-
-/** Polls, since processes have no other common clock. */
-async function eventually<T>(what: string, look: () => Promise<T | null>): Promise<T> {
-  const deadline = performance.now() + 90_000;
-  for (;;) {
-    const found = await look();
-    if (found !== null) return found;
-    if (performance.now() > deadline) throw new Error(`not within 90 s: ${what}`);
-    await sleep(100);
-  }
-}
 
 test('a source goes from broker to broker and from document to document, each change once', async (t) => {
   const upstream = await Upstream.start({ major: 17 }, t);
@@ -47,19 +36,19 @@ test('a source goes from broker to broker and from document to document, each ch
         '/api/v1/connectors/src',
       )
     ).body;
-  const owner = await eventually('somebody streams', async () => {
+  const owner = await until('somebody streams', async () => {
     for (const node of ['a', 'b'] as const) if ((await look(node)).status.phase === 'streaming') return node;
     return null;
   });
   const other = owner === 'a' ? 'b' : 'a';
-  const standing = await eventually('the other stands by', async () => {
+  const standing = await until('the other stands by', async () => {
     const seen = await look(other);
     return seen.status.phase === 'standby' ? seen : null;
   });
   assert.deepEqual([standing.status.owner, standing.state.lease?.node], [owner, owner]);
   const ids: unknown[] = [];
   const pop = async (node: 'a' | 'b', wanted: number) => {
-    await eventually(`${wanted} messages`, async () => {
+    await until(`${wanted} messages`, async () => {
       const messages = await clients[node].pop('q', {
         batch: 10,
         partitions: 10,
@@ -83,7 +72,7 @@ test('a source goes from broker to broker and from document to document, each ch
 
   // Another document: the old unit ends, the new one goes on where it was.
   const phase = (wanted: string, more: (seen: Json) => boolean = () => true) =>
-    eventually(wanted, async () => {
+    until(wanted, async () => {
       const { status } = await look(other);
       return status.phase === wanted && more(status) ? status : null;
     });
@@ -111,8 +100,9 @@ test('a source goes from broker to broker and from document to document, each ch
 
   // And it is taken down with everything that it made.
   assert.equal((await clients[other].call('DELETE', '/api/v1/connectors/src')).status, 202);
-  await eventually('it is gone', async () =>
-    (await clients[other].call('GET', '/api/v1/connectors/src')).status === 404 ? true : null,
+  await until(
+    'it is gone',
+    async () => (await clients[other].call('GET', '/api/v1/connectors/src')).status === 404,
   );
   const left = await source.sql(
     'SELECT (SELECT count(*) FROM pg_replication_slots)::int AS slots, (SELECT count(*) FROM pg_publication)::int AS publications',

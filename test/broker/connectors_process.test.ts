@@ -1,10 +1,10 @@
 /** Connectors of whole brokers: what one is told the other does, what is shown of them, and that no password leaves. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { loadConfig } from '../../packages/broker/src/config.ts';
 import { startBroker } from '../kit/broker.ts';
 import { freshDatabase } from '../kit/postgres.ts';
+import { until } from '../kit/until.ts';
 import { Client } from './client.ts';
 
 type Json = Record<string, unknown>;
@@ -26,17 +26,6 @@ const SINK = {
   connection: { url: `postgres://u:${SECRET}@127.0.0.1:1/d?sslmode=disable` },
   sink: { queue: 'q', table: 't', mode: 'append' },
 };
-
-/** Polls, since two processes have no other common clock. */
-async function eventually<T>(what: string, look: () => Promise<T | null>): Promise<T> {
-  const deadline = performance.now() + 60_000;
-  for (;;) {
-    const found = await look();
-    if (found !== null) return found;
-    if (performance.now() > deadline) throw new Error(`not within 60 s: ${what}`);
-    await sleep(50);
-  }
-}
 
 test('two brokers and one that runs none: status, metrics, and no password anywhere', async (t) => {
   const database = await freshDatabase(t);
@@ -60,14 +49,12 @@ test('two brokers and one that runs none: status, metrics, and no password anywh
 
   const pg = async (client: Client) => (await ask(client, 'GET', '/status')).body.pg as Json;
   for (const client of [first, second]) {
-    await eventually('both are tried', async () => {
+    await until('both are tried', async () => {
       const connectors = (await pg(client)).connectors as Json[];
-      return connectors.length === 2 && connectors.every(({ generation }) => (generation as number) >= 1)
-        ? true
-        : null;
+      return connectors.length === 2 && connectors.every(({ generation }) => (generation as number) >= 1);
     });
   }
-  const failing = await eventually('an error is shown', async () => {
+  const failing = await until('an error is shown', async () => {
     for (const client of [first, second]) {
       const { body } = await ask(client, 'GET', '/api/v1/connectors/snk');
       const status = body.status as Json;
@@ -82,9 +69,9 @@ test('two brokers and one that runs none: status, metrics, and no password anywh
   // Where private networks are closed, nothing there is taken or dialled.
   const closed = await ask(second, 'PUT', '/api/v1/connectors/src', SOURCE);
   assert.deepEqual([closed.status, closed.body.code], [400, 'egress_refused']);
-  await eventually('a closed network is shown', async () => {
+  await until('a closed network is shown', async () => {
     const { status } = (await ask(second, 'GET', '/api/v1/connectors/snk')).body;
-    return ((status as Json).error as Json | null)?.code === 'egress' ? true : null;
+    return ((status as Json).error as Json | null)?.code === 'egress';
   });
 
   const off = await pg(idle);
@@ -106,9 +93,7 @@ test('two brokers and one that runs none: status, metrics, and no password anywh
   await ask(second, 'DELETE', '/api/v1/connectors/src?dropSlot=false');
   await ask(second, 'DELETE', '/api/v1/connectors/snk');
   for (const client of [first, second]) {
-    await eventually('nothing runs', async () =>
-      ((await pg(client)).connectors as Json[]).length === 0 ? true : null,
-    );
+    await until('nothing runs', async () => ((await pg(client)).connectors as Json[]).length === 0);
     assert.doesNotMatch(await scrape(client), /queen_pg_/);
   }
   for (const broker of brokers) {
