@@ -65,3 +65,19 @@ test('the client: imports point down, and nothing comes from outside', () => {
     assert.match(client('uuid.ts', `import x from '${outside}';`)[0] ?? '', /nothing from outside/, outside);
   }
 });
+
+test('the command line stands on the client, and on nothing of the broker', () => {
+  const queenctl = (file: string, text: string): string[] =>
+    faultsOf(join(import.meta.dirname, '../packages/queenctl/src', file), text);
+  assert.deepEqual(
+    queenctl('commands/a.ts', "import { Queen } from '@queen-mq/client';\nimport '../output/text.ts';"),
+    [],
+  );
+  assert.match(queenctl('commands/a.ts', "import pg from 'pg';")[0] ?? '', /not pg/);
+  assert.match(
+    queenctl('main.ts', "import { x } from '@queen-mq/broker/x.ts';")[0] ?? '',
+    /queenctl imports/,
+  );
+  assert.match(queenctl('output/a.ts', "import '../commands/push.ts';")[0] ?? '', /output\/ may not import/);
+  assert.match(queenctl('a.ts', "import '../../client/src/client.ts';")[0] ?? '', /outside the package/);
+});

@@ -3,12 +3,13 @@ import { dirname, join, relative, resolve } from 'node:path';
 
 /**
  * The floors of the broker: imports point down only. A request goes down once and its answer comes up once,
- * and this check keeps it so. The client has floors too, and runs where there is neither Node nor a package. Run by
- * `npm run check`.
+ * and this check keeps it so. The client has floors too, and runs where there is neither Node nor a package. The command
+ * line stands on the client alone. Run by `npm run check`.
  */
 const ROOT = join(import.meta.dirname, '..');
 const SOURCE = join(ROOT, 'packages/broker/src');
 const CLIENT = join(ROOT, 'packages/client/src');
+const QUEENCTL = join(ROOT, 'packages/queenctl/src');
 
 /** For each floor what it may import, besides itself and packages of npm. */
 const MAY_IMPORT: Record<string, readonly string[]> = {
@@ -35,6 +36,19 @@ const CLIENT_MAY_IMPORT: Record<string, readonly string[]> = {
   queue: ['services', 'produce', 'consume', 'calls', 'wire', ''],
   '': ['queue', 'services', 'produce', 'consume', 'calls', 'wire', 'brokers'],
 };
+/** The same for the command line: `commands` are its top floor, and what reads and prints knows nothing of brokers. */
+const QUEENCTL_MAY_IMPORT: Record<string, readonly string[]> = {
+  output: [],
+  input: ['output', ''],
+  tail: [],
+  seek: [],
+  apply: ['input', 'output', ''],
+  bench: ['output', ''],
+  completion: [],
+  commands: ['apply', 'bench', 'completion', 'seek', 'tail', 'input', 'output', ''],
+  '': ['commands', 'input', 'output'],
+};
+const QUEENCTL_PACKAGES = new Set(['@queen-mq/client', 'commander', 'yaml']);
 const CLIENT_TOP = new Set(['client.ts', 'index.ts']);
 
 /** Node modules that the pure floor may use: no I/O, no clock. */
@@ -46,17 +60,22 @@ const IMPORT =
 /** One sentence for each import that points the wrong way. */
 export function faultsOf(file: string, text: string): string[] {
   const ofClient = file.startsWith(CLIENT);
-  const source = ofClient ? CLIENT : SOURCE;
+  const ofQueenctl = file.startsWith(QUEENCTL);
+  const source = ofClient ? CLIENT : ofQueenctl ? QUEENCTL : SOURCE;
   const name = relative(source, file);
   const floor = name.includes('/') ? name.slice(0, name.indexOf('/')) : '';
-  const allowed = (ofClient ? CLIENT_MAY_IMPORT : MAY_IMPORT)[floor];
+  const rules = ofClient ? CLIENT_MAY_IMPORT : ofQueenctl ? QUEENCTL_MAY_IMPORT : MAY_IMPORT;
+  const allowed = rules[floor];
   if (allowed === undefined) return [`${name}: there is no floor "${floor}" (see test/boundaries.ts)`];
   const faults: string[] = [];
   for (const match of text.matchAll(IMPORT)) {
     const target = match[1] ?? match[2] ?? match[3] ?? '';
     if (!target.startsWith('.')) {
       if (ofClient) faults.push(`${name}: the client imports nothing from outside (${target})`);
-      if (floor === 'log' && target.startsWith('node:') && !PURE_BUILTINS.has(target)) {
+      if (ofQueenctl && !target.startsWith('node:') && !QUEENCTL_PACKAGES.has(target)) {
+        faults.push(`${name}: queenctl imports ${[...QUEENCTL_PACKAGES].join(', ')} and Node, not ${target}`);
+      }
+      if (!ofQueenctl && floor === 'log' && target.startsWith('node:') && !PURE_BUILTINS.has(target)) {
         faults.push(`${name}: log/ is pure, it may not import ${target}`);
       }
       continue;
@@ -79,7 +98,7 @@ export function faultsOf(file: string, text: string): string[] {
 }
 
 if (import.meta.main) {
-  const files = [SOURCE, CLIENT].flatMap((cwd) =>
+  const files = [SOURCE, CLIENT, QUEENCTL].flatMap((cwd) =>
     globSync('**/*.ts', { cwd }).map((file) => join(cwd, file)),
   );
   const faults = files.flatMap((file) => faultsOf(file, readFileSync(file, 'utf8')));

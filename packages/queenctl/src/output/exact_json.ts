@@ -1,0 +1,31 @@
+/**
+ * JSON whose numbers keep their digits. A payload of `{"total": 12.50}` or a number of 30 digits is shown and pushed as it
+ * was written: what a double cannot hold, or would print otherwise, is kept as its own text.
+ */
+interface RawJson {
+  readonly rawJSON: string;
+}
+
+// Node has these; the type library does not yet.
+const json = JSON as unknown as {
+  parse(
+    text: string,
+    reviver: (key: string, value: unknown, context: { source?: string }) => unknown,
+  ): unknown;
+  rawJSON(text: string): RawJson;
+  isRawJSON(value: unknown): value is RawJson;
+};
+
+/** @throws SyntaxError */
+export function parseExact(text: string): unknown {
+  return json.parse(text, (_key, value, { source }) =>
+    typeof value === 'number' && source !== undefined && String(value) !== source
+      ? json.rawJSON(source)
+      : value,
+  );
+}
+
+/** The digits of a number that `parseExact` kept, or null for everything else. */
+export function digitsOf(value: unknown): string | null {
+  return json.isRawJSON(value) ? value.rawJSON : null;
+}

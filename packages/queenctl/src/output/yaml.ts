@@ -1,0 +1,29 @@
+import { stringify } from 'yaml';
+import { digitsOf } from './exact_json.ts';
+
+/** Numbers that `parseExact` kept are written with their own digits. */
+const digits = {
+  tag: 'tag:yaml.org,2002:float',
+  default: true as const,
+  identify: (value: unknown) => digitsOf(value) !== null,
+  resolve: (text: string) => text,
+  // Never matches: this is for writing only.
+  test: /^(?!)/,
+  stringify: ({ value }: { value: unknown }) => digitsOf(value)!,
+};
+
+export function yamlOf(document: unknown): string {
+  return stringify(plain(document), { customTags: [digits], lineWidth: 0, aliasDuplicateObjects: false });
+}
+
+/** Without what is undefined, as JSON has it. */
+function plain(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value !== 'object' || value === null || digitsOf(value) !== null) return value;
+  if (value instanceof Date) return value.toISOString();
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, each]) => each !== undefined)
+      .map(([key, each]) => [key, plain(each)]),
+  );
+}

@@ -1,0 +1,88 @@
+import { type PartitionHead, type Queen, RefusedError, type SeekTarget } from '@queen-mq/client';
+
+/** What a seek does in one partition. Offsets, and numbers of messages. */
+export interface Move {
+  readonly partition: string;
+  /** Null: the group has no cursor there. */
+  readonly from: number | null;
+  /** About where for an instant: delivery resumes at the beginning of the batch that holds this message. */
+  readonly to: number;
+  /** Never delivered, if it moves. */
+  readonly skipped: number;
+  /** Passed already, and to be delivered again. */
+  readonly again: number;
+  /** From there to the end. */
+  readonly toCome: number;
+}
+
+export interface Where {
+  readonly group: string;
+  readonly queue: string;
+  readonly partition: string | undefined;
+}
+
+/** What a seek would do, by partition. @throws RefusedError when there is no such queue or partition */
+export async function movesOf(
+  queen: Queen,
+  { group, queue, partition }: Where,
+  { to }: SeekTarget,
+  signal: AbortSignal,
+): Promise<Move[]> {
+  const detail = (await queen.groups.inspect(group, { signal }))[queue];
+  const lags = new Map(detail?.partitions.map((each) => [each.partition, each.offsetLag]) ?? []);
+  const moves: Move[] = [];
+  for await (const page of headsOf(queen, queue, signal)) {
+    const heads = partition === undefined ? page : page.filter(({ name }) => name === partition);
+    if (heads.length === 0) continue;
+    const targets = await targetsOf(queen, queue, heads, to, signal);
+    heads.forEach((head, at) => {
+      moves.push(moveOf(head, lags.get(head.name), targets[at]!));
+    });
+  }
+  if (moves.length > 0) return moves;
+  if (partition === undefined)
+    throw new RefusedError('the queue has no partitions', { code: 'partition_not_found' });
+  throw new RefusedError(`${queue} has no partition "${partition}"`, { code: 'partition_not_found' });
+}
+
+function moveOf({ name, lastOffset, logStart }: PartitionHead, lag: number | undefined, to: number): Move {
+  const end = lastOffset + 1;
+  const from = lag === undefined ? null : Math.max(logStart, end - lag);
+  return {
+    partition: name,
+    from,
+    to,
+    skipped: from === null ? 0 : Math.max(0, to - from),
+    again: from === null ? 0 : Math.max(0, from - to),
+    toCome: end - to,
+  };
+}
+
+async function targetsOf(
+  queen: Queen,
+  queue: string,
+  heads: readonly PartitionHead[],
+  to: SeekTarget['to'],
+  signal: AbortSignal,
+): Promise<number[]> {
+  const end = ({ lastOffset }: PartitionHead) => lastOffset + 1;
+  if (to === 'beginning') return heads.map(({ logStart }) => logStart);
+  if (to === 'end') return heads.map(end);
+  if (typeof to === 'number') return heads.map((head) => Math.min(end(head), Math.max(head.logStart, to)));
+  const names = heads.map(({ name }) => name);
+  const offsets = await queen.log.offsetsAt(queue, names, to, { signal });
+  return heads.map((head, at) => offsets[at] ?? end(head));
+}
+
+async function* headsOf(
+  queen: Queen,
+  queue: string,
+  signal: AbortSignal,
+): AsyncGenerator<readonly PartitionHead[], void, undefined> {
+  for (let after: string | undefined; ; ) {
+    const page = await queen.log.changed(queue, { after, signal });
+    yield page.partitions;
+    if (page.next === null) return;
+    after = page.next;
+  }
+}
