@@ -101,8 +101,8 @@ export class Transaction {
 
   /**
    * Commits. When the answer is lost, a transaction that pushes is sent again, as its transactionIds let it happen only once;
-   * so is one that only completes messages. (A queue whose `dedupWindowSeconds` is 0 has no such guard.) Was it the first one that went through, the second hears `duplicate` of an id that
-   * was minted here: then this resolves, without `results`.
+   * so is one that only completes messages. (A queue whose `dedupWindowSeconds` is 0 has no such guard.) Was it the first one that went
+   * through, the second hears `duplicate` of an id that was minted here: then this resolves, without `results`.
    *
    * @throws RefusedError with `code` `duplicate`, `ack_rejected`, `kv_precondition`, …: nothing happened; InDoubtError when
    *   nobody knows
@@ -128,10 +128,11 @@ export class Transaction {
     }
     const facts = { code: body.reason ?? 'refused', status: 200, body };
     const message = body.error ?? `the transaction was refused: ${body.reason}`;
-    if (!repeated) throw new RefusedError(message, facts);
+    // Also when nothing was repeated here: browsers send a request again by themselves.
     if (body.reason === 'duplicate' && this.#minted.has(body.failedIndex ?? -1)) {
       return { transactionId: body.transactionId, results: [] };
     }
+    if (!repeated) throw new RefusedError(message, facts);
     throw new InDoubtError(`${message} (an earlier try may have been carried out)`, facts);
   }
 
