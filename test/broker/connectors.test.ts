@@ -105,6 +105,7 @@ function openApi(over: Partial<ApiDeps> = {}): Api {
 suite('the API of connectors', () => {
   beforeAll(async () => {
     const face: ConnectorsFace = {
+      documentSchema: {},
       checkName: (name) => current.checkName(name),
       list: (tenant) => current.list(tenant),
       get: (tenant, name) => current.get(tenant, name),

@@ -11,7 +11,6 @@ import {
   type FastifyInstance,
   type FastifyReply,
   type FastifyRequest,
-  type FastifySchemaValidationError,
   fastify,
   type RawReplyDefaultExpression,
   type RawRequestDefaultExpression,
@@ -20,12 +19,14 @@ import type { Log } from '../observability/log.ts';
 import type { Traffic } from '../observability/traffic.ts';
 import { accessOf } from './access/levels.ts';
 import { answerFault, faultAnswer } from './answer.ts';
+import type { Operation } from './api/operation.ts';
 import { type BodyReceiver, ClientGone } from './body.ts';
-import { badBody, badQuery, Fault, faultOf, type Wording } from './errors.ts';
+import { Fault, faultOf, type Wording } from './errors.ts';
 import type { Identify, Identity, Level } from './identity.ts';
 import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from './json_body.ts';
 import type { Page } from './page.ts';
 import { splitTarget } from './target.ts';
+import { AJV, validationFault } from './validation.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -35,7 +36,7 @@ declare module 'fastify' {
     /** What the route asks of its caller, for the reader of the route: the table of levels decides, and must agree. */
     level?: Level;
     wording?: Wording;
-    /** A body that is no JSON counts as none. */
+    /** A body that is no JSON object counts as none. */
     lenientBody?: boolean;
     bodyBytesMax?: number;
     /** A body over it is answered in the envelope too, not in plain text. */
@@ -59,6 +60,8 @@ export interface Route {
   method: string;
   /** As registered: `:name` for a segment, `*` for the rest. */
   path: string;
+  /** Undefined: the route is no part of the interface, but serves a page. */
+  operation?: Operation | undefined;
 }
 
 export interface AppOptions {
@@ -86,7 +89,7 @@ export function createApp(options: AppOptions): App {
     serverFactory: (handler) => options.serverFactory(handler as RequestListener),
     clientErrorHandler: (error, socket) => options.parseError(error, socket as Socket),
     routerOptions: { maxParamLength: PARAM_BYTES_MAX },
-    ajv: { customOptions: { coerceTypes: false, useDefaults: false, removeAdditional: false } },
+    ajv: AJV,
     frameworkErrors: (_error, _request, reply) => {
       options.traffic.refuse('malformed_url');
       send(reply, new Fault('malformed_url'));
@@ -94,9 +97,10 @@ export function createApp(options: AppOptions): App {
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   app.decorateRequest('identity', null as unknown as Identity);
-  app.addHook('onRoute', ({ method, url, config }) => {
+  app.addHook('onRoute', ({ method, url, config, schema }) => {
+    const operation = schema?.operationId === undefined ? undefined : (schema as Operation);
     for (const each of [method].flat()) {
-      options.onRoute({ method: each, path: url });
+      options.onRoute({ method: each, path: url, operation });
       const { level } = accessOf(each, url);
       if (config?.level === undefined || config.level === level) continue;
       throw new Error(`${each} ${url} is for ${config.level}, but the table of levels says ${level}`);
@@ -105,6 +109,9 @@ export function createApp(options: AppOptions): App {
   app.addHook('onRequest', async (request) => {
     const path = request.routeOptions.url ?? splitTarget(request.raw.url!).path;
     request.identity = await options.identify(request.raw, accessOf(request.method, path));
+  });
+  app.addHook('preValidation', async (request) => {
+    if (request.routeOptions.schema?.noBodyIsEmpty === true) request.body ??= {};
   });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (request: FastifyRequest) =>
@@ -132,7 +139,9 @@ async function readBody(bodies: BodyReceiver, request: FastifyRequest): Promise<
   const body = await bodies.receive(request.raw, { lane: bodyLane ?? 'other', bytesMax });
   if (rawBody === true) return body;
   try {
-    return parseJsonBody(body.bytes);
+    const value = parseJsonBody(body.bytes);
+    const said = typeof value === 'object' && !Array.isArray(value);
+    return lenientBody === true && !said ? undefined : value;
   } catch (error) {
     if (lenientBody === true) return undefined;
     throw error;
@@ -179,13 +188,4 @@ function frameworkFault(error: unknown): Fault | null {
   if (error instanceof Fault || typeof statusCode !== 'number' || statusCode < 400 || statusCode >= 500)
     return null;
   return new Fault('malformed_http', { message: (error as FastifyError).message });
-}
-
-function validationFault(error: FastifySchemaValidationError, context: string): Fault {
-  const parent = error.instancePath.slice(1).replaceAll('/', '.');
-  const missing = error.keyword === 'required' ? String(error.params.missingProperty) : '';
-  const field = [parent, missing].filter((part) => part !== '').join('.');
-  const detail = missing === '' ? (error.message ?? 'is not allowed') : 'is missing';
-  if (context === 'querystring') return badQuery(field, detail);
-  return badBody(`${field === '' ? 'the body' : field} ${detail}`, field);
 }

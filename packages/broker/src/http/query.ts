@@ -4,18 +4,30 @@
  */
 import { badQuery } from './errors.ts';
 import { parseInstant, storableInstant } from './instants.ts';
-import { queryPairs } from './target.ts';
+import { queryPairs, splitTarget } from './target.ts';
 
 /** What an integer of a message route may be: PostgreSQL's `int`. */
 export const INT_MIN = -2_147_483_648;
 export const INT_MAX = 2_147_483_647;
 
+export interface PageSize {
+  /** Without `limit`. */
+  readonly limit: number;
+  readonly most: number;
+}
+
+/** What a route says that its query may hold. */
+type Declared = { readonly properties: object };
+
 export class Query {
+  readonly #declared: object | undefined;
   readonly #values = new Map<string, string>();
   readonly #malformed = new Set<string>();
   readonly #repeated = new Set<string>();
 
-  constructor(query: string) {
+  /** @param declared a parameter that is not among these cannot be read: it would be in no document */
+  constructor(query: string, declared?: Declared) {
+    this.#declared = declared?.properties;
     for (const { name, value, malformed } of queryPairs(query)) {
       if (this.#values.has(name)) this.#repeated.add(name);
       this.#values.set(name, value);
@@ -25,6 +37,8 @@ export class Query {
 
   /** Null: not sent. */
   text(name: string): string | null {
+    if (this.#declared !== undefined && !Object.hasOwn(this.#declared, name))
+      throw new Error(`the parameter ${name} is read but not declared`);
     const value = this.#values.get(name);
     if (value === undefined) return null;
     if (this.#malformed.has(name)) throw badQuery(name, 'holds a malformed percent escape or invalid UTF-8');
@@ -68,11 +82,20 @@ export class Query {
     return storableInstant(micros);
   }
 
-  /** Which page: `limit` held between 1 and `max`, `offset` not below 0. */
-  page(limit: number, max: number): { limit: number; skip: number } {
+  /** Which page: `limit` held between 1 and the most, `offset` not below 0. */
+  page({ limit, most }: PageSize): { limit: number; skip: number } {
     return {
-      limit: Math.min(max, Math.max(1, this.integer('limit') ?? limit)),
+      limit: Math.min(most, Math.max(1, this.integer('limit') ?? limit)),
       skip: Math.max(0, this.integer('offset') ?? 0),
     };
   }
+}
+
+/** The query of a request whose route has declared its parameters. */
+export function queryOf(request: {
+  raw: { url?: string | undefined };
+  routeOptions: { schema?: { parameters?: Declared | undefined } | undefined };
+}): Query {
+  const { query } = splitTarget(request.raw.url!);
+  return new Query(query, request.routeOptions.schema?.parameters ?? { properties: {} });
 }

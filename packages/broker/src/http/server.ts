@@ -37,6 +37,7 @@ import { groupRoutes } from './routes/groups.ts';
 import { kvRoutes } from './routes/kv.ts';
 import { leaseRoutes } from './routes/lease.ts';
 import { messageRoutes } from './routes/messages.ts';
+import { openApiRoutes } from './routes/openapi.ts';
 import { resourceRoutes } from './routes/resources.ts';
 import { rootRoute } from './routes/root.ts';
 import { standingRoutes } from './routes/standing.ts';
@@ -177,6 +178,7 @@ export function createServer(options: ServerOptions): HttpServer {
   timerRoutes(app, broker.timers);
   if (options.connectors !== undefined) connectorRoutes(app, options.connectors);
   statusRoutes(app, { ...options, traffic });
+  openApiRoutes(app, routes, options.version);
   rootRoute(app, options.version, options.page);
   options.page?.register(app);
   registerMetrics(metrics, traffic, connections, bodies);

@@ -3,16 +3,11 @@ import type { Asked, QueueFilter } from '../engine/statistics/face.ts';
 import { badQuery } from './errors.ts';
 import { formatMicros } from './instants.ts';
 import { queryName } from './names.ts';
-import { Query } from './query.ts';
-import { splitTarget } from './target.ts';
+import type { Query } from './query.ts';
 
 const DAY_MICROS = 86_400_000_000;
 /** As long as numbers may be kept. */
 const DAYS_MAX = 3_650;
-
-export function queryOf(request: { raw: { url?: string | undefined } }): Query {
-  return new Query(splitTarget(request.raw.url!).query);
-}
 
 /** `from` and `to`, each optional. */
 export function readSpan(query: Query): Asked {

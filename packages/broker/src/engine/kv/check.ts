@@ -11,8 +11,8 @@ export const KEY_BYTES_MAX = 512;
 /** A hundred years: later instants mean "for ever" and would not fit everywhere. */
 export const TTL_SECONDS_MAX = 3_155_760_000;
 const CONNECTOR_VALUE_BYTES_MAX = 1024 * 1024;
-const PAGE_DEFAULT = 100;
-const NAMESPACE = /^[a-z0-9][a-z0-9._-]{0,63}$/;
+export const PAGE_DEFAULT = 100;
+export const NAMESPACE = /^[a-z0-9][a-z0-9._-]{0,63}$/;
 /** What can be counted with; the same as `queen.kv_countable`. */
 const COUNTABLE = /^-?[0-9]{1,255}(\.[0-9]{1,255})?([eE][+-]?[0-9]{1,2})?$/;
 

@@ -73,8 +73,8 @@ export interface KvCounters {
   rejected: Map<string, number>;
 }
 
-const OPERATIONS_MAX = 256;
-const RIDING_OPERATIONS_MAX = 64;
+export const OPERATIONS_MAX = 256;
+export const RIDING_OPERATIONS_MAX = 64;
 const KEYS_MAX = 1024;
 const RIDING_KEYS_MAX = 256;
 const SHARE_WAIT_MS = 2_000;

@@ -90,8 +90,8 @@ export interface TimersCounters {
 
 /** Peers that look at all look once a second while anything is scheduled. */
 const TELL_EVERY_MS = 1_000;
-const PAGE_DEFAULT = 100;
-const PAGE_MAX = 1000;
+export const PAGE_DEFAULT = 100;
+export const PAGE_MAX = 1000;
 
 interface Call {
   tenant: TenantId;

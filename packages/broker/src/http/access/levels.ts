@@ -35,6 +35,8 @@ export const RULES: readonly Rule[] = [
       '/',
       '/assets/*',
       '/favicon*',
+      '/openapi.json',
+      '/docs',
       '/auth/me',
       '/auth/login',
       '/auth/logout',
@@ -96,6 +98,8 @@ export const CELL_WIDE: readonly string[] = [
   '/',
   '/assets/*',
   '/favicon*',
+  '/openapi.json',
+  '/docs',
 ];
 const TENANT_INSIDE_CELL_WIDE: ReadonlySet<string> = new Set(['/internal/api/notify']);
 

@@ -4,6 +4,8 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { answerFault } from '../answer.ts';
+import * as operations from '../api/messages.ts';
+import type { Route } from '../app.ts';
 import { ClientGone } from '../body.ts';
 import { faultOf, type Wording } from '../errors.ts';
 import { splitTarget } from '../target.ts';
@@ -13,14 +15,18 @@ import { popDiscovery, popPartition, popQueue, popWording } from './pop.ts';
 import { push, pushWording } from './push.ts';
 
 /** What is matched here, as the list of all routes has it. */
-export const HOT_ROUTES = [
-  { method: 'POST', path: '/api/v1/push' },
-  { method: 'GET', path: '/api/v1/pop' },
-  { method: 'GET', path: '/api/v1/pop/queue/:queue' },
-  { method: 'GET', path: '/api/v1/pop/queue/:queue/partition/:partition' },
-  { method: 'POST', path: '/api/v1/ack' },
-  { method: 'POST', path: '/api/v1/ack/batch' },
-] as const;
+export const HOT_ROUTES: readonly Route[] = [
+  { method: 'POST', path: '/api/v1/push', operation: operations.push },
+  { method: 'GET', path: '/api/v1/pop', operation: operations.popDiscovery },
+  { method: 'GET', path: '/api/v1/pop/queue/:queue', operation: operations.popQueue },
+  {
+    method: 'GET',
+    path: '/api/v1/pop/queue/:queue/partition/:partition',
+    operation: operations.popPartition,
+  },
+  { method: 'POST', path: '/api/v1/ack', operation: operations.ack },
+  { method: 'POST', path: '/api/v1/ack/batch', operation: operations.ackBatch },
+];
 
 const POP = '/api/v1/pop';
 const POP_QUEUE = '/api/v1/pop/queue/';

@@ -16,18 +16,30 @@ import {
   type WorkloadBy,
   type WorkloadRow,
 } from '../../engine/statistics/workload.ts';
+import {
+  deadLetterReport,
+  GROUPINGS,
+  KEYS_PAGE,
+  LIVENESS_PAGE,
+  parkedReplicas,
+  partitionLiveness,
+  postgresStats,
+  queueLag,
+  queueOps,
+  REASONS_PAGE,
+  retentionReport,
+  systemMetrics,
+  workerMetrics,
+  workload,
+} from '../api/statistics.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull } from '../instants.ts';
-import type { Query } from '../query.ts';
-import { filterName, oneOf, queryOf, readFilter, readSpan, timeRange } from '../span.ts';
+import { type Query, queryOf } from '../query.ts';
+import { filterName, oneOf, readFilter, readSpan, timeRange } from '../span.ts';
 
 const AT = '/api/v1/analytics';
-const read = { config: { level: 'read-only' } } as const;
-const GROUPINGS: readonly WorkloadBy[] = ['namespace', 'task', 'queue'];
-const KEYS = { limit: 200, most: 1_000 };
-const REASONS = { limit: 200, most: 1_000 };
-const QUEUES = { limit: 20, most: 200 };
+const config = { level: 'read-only' } as const;
 
 export function analyticsRoutes(app: App, statistics: StatisticsFace): void {
   queueRoutes(app, statistics);
@@ -35,7 +47,7 @@ export function analyticsRoutes(app: App, statistics: StatisticsFace): void {
 }
 
 function queueRoutes(app: App, statistics: StatisticsFace): void {
-  app.get(`${AT}/queue-lag`, read, async (request) => {
+  app.get(`${AT}/queue-lag`, { config, schema: queueLag }, async (request) => {
     const query = queryOf(request);
     const queue = filterName(query, 'queue');
     const { range, bars } = await statistics.traffic(request.identity.tenant, readSpan(query), queue);
@@ -51,7 +63,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
       }));
   });
 
-  app.get(`${AT}/queue-ops`, read, async (request) => {
+  app.get(`${AT}/queue-ops`, { config, schema: queueOps }, async (request) => {
     const query = queryOf(request);
     const queue = filterName(query, 'queue');
     const { range, bars, truncated } = await statistics.traffic(
@@ -68,7 +80,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  app.get(`${AT}/queue-parked-replicas`, read, async (request) => {
+  app.get(`${AT}/queue-parked-replicas`, { config, schema: parkedReplicas }, async (request) => {
     const query = queryOf(request);
     const { tenant } = request.identity;
     const { range, bars } = await statistics.parked(tenant, readSpan(query), filterName(query, 'queue'));
@@ -88,7 +100,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  app.get(`${AT}/retention`, read, async (request) => {
+  app.get(`${AT}/retention`, { config, schema: retentionReport }, async (request) => {
     const query = queryOf(request);
     const by = readGroupBy(query);
     const { tenant } = request.identity;
@@ -105,19 +117,19 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  app.get(`${AT}/workload`, read, async (request) => {
+  app.get(`${AT}/workload`, { config, schema: workload }, async (request) => {
     const query = queryOf(request);
     const by = readGroupBy(query) ?? 'namespace';
-    const { limit } = query.page(KEYS.limit, KEYS.most);
+    const { limit } = query.page(KEYS_PAGE);
     const { tenant } = request.identity;
     return renderWorkload(await statistics.workload(tenant, readSpan(query), by, readFilter(query), limit));
   });
 
-  app.get(`${AT}/dlq-signatures`, read, async (request) => {
+  app.get(`${AT}/dlq-signatures`, { config, schema: deadLetterReport }, async (request) => {
     const query = queryOf(request);
     const queue = filterName(query, 'queue');
     if (queue === null) throw new Fault('bad_query', { message: 'queue required', field: 'queue' });
-    const { limit } = query.page(REASONS.limit, REASONS.most);
+    const { limit } = query.page(REASONS_PAGE);
     const { oldestMicros, newestMicros, ...report } = await statistics.deadLetters(
       request.identity.tenant,
       queue,
@@ -131,9 +143,9 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  app.get(`${AT}/partition-liveness`, read, async (request) => {
+  app.get(`${AT}/partition-liveness`, { config, schema: partitionLiveness }, async (request) => {
     const query = queryOf(request);
-    const { limit } = query.page(QUEUES.limit, QUEUES.most);
+    const { limit } = query.page(LIVENESS_PAGE);
     const { tenant } = request.identity;
     const { capturedAtMicros, rows } = await statistics.liveness(tenant, readFilter(query), limit);
     return {
@@ -148,7 +160,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
 }
 
 function brokerRoutes(app: App, statistics: StatisticsFace): void {
-  app.get(`${AT}/system-metrics`, read, async (request) => {
+  app.get(`${AT}/system-metrics`, { config, schema: systemMetrics }, async (request) => {
     const query = queryOf(request);
     const asked = readSpan(query);
     const { range, bars } = await statistics.brokers(asked, filterName(query, 'hostname'));
@@ -168,7 +180,7 @@ function brokerRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  app.get(`${AT}/worker-metrics`, read, async (request) => {
+  app.get(`${AT}/worker-metrics`, { config, schema: workerMetrics }, async (request) => {
     const query = queryOf(request);
     const asked = readSpan(query);
     const hostname = filterName(query, 'hostname');
@@ -190,7 +202,7 @@ function brokerRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  app.get(`${AT}/postgres-stats`, read, async () => {
+  app.get(`${AT}/postgres-stats`, { config, schema: postgresStats }, async () => {
     const { nowMicros, stats } = await statistics.server();
     const { database, databaseCache, cacheSummary, ...lists } = stats;
     return {

@@ -1,6 +1,7 @@
 /** /auth/*: who the dashboard's user is. The broker issues no tokens and keeps no sessions. */
 import type { AccessControl } from '../access/access.ts';
 import { LOGIN_PAGE, LOGIN_PAGE_POLICY } from '../access/login_page.ts';
+import { loginPage, logout, whoAmI } from '../api/system.ts';
 import type { App } from '../app.ts';
 import { Fault, faultOf } from '../errors.ts';
 import type { Identity, Role } from '../identity.ts';
@@ -10,22 +11,24 @@ const open = { level: 'public' } as const;
 const BY_POWER: readonly Role[] = ['admin', 'read-write', 'write-only', 'read-only'];
 
 export function authRoutes(app: App, access: AccessControl): void {
-  app.get('/auth/me', { config: open }, async (request, reply) => {
+  app.get('/auth/me', { config: open, schema: whoAmI }, async (request, reply) => {
     reply.header('Cache-Control', 'no-store');
-    return renderIdentity(await whoAmI(access, request.raw));
+    return renderIdentity(await identityOf(access, request.raw));
   });
 
-  app.get('/auth/login', { config: open }, async (_request, reply) => {
+  app.get('/auth/login', { config: open, schema: loginPage }, async (_request, reply) => {
     reply.header('Content-Security-Policy', LOGIN_PAGE_POLICY).type('text/html; charset=utf-8');
     return LOGIN_PAGE;
   });
 
   // A token is good until it expires; what a page has to forget, it forgets itself.
-  app.post('/auth/logout', { config: { ...open, lenientBody: true } }, async () => ({ success: true }));
+  app.post('/auth/logout', { config: { ...open, lenientBody: true }, schema: logout }, async () => ({
+    success: true,
+  }));
 }
 
 /** Whatever is wrong with the token, the page only has to know that one is needed. */
-async function whoAmI(
+async function identityOf(
   access: AccessControl,
   request: Parameters<AccessControl['whoAmI']>[0],
 ): Promise<Identity | null> {

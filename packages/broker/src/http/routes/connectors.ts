@@ -1,15 +1,25 @@
 /** Connectors: documents that say which tables become queues and which queues become tables, and how it goes. */
+
+import type { Type } from '@fastify/type-provider-typebox';
 import type { FastifyRequest } from 'fastify';
 import { EngineError } from '../../engine/errors.ts';
 import type { TenantId } from '../../engine/types.ts';
+import {
+  deleteConnector,
+  getConnector,
+  listConnectors,
+  putConnector,
+  resyncConnector,
+} from '../api/connectors.ts';
 import type { App } from '../app.ts';
 import { ClientGone } from '../body.ts';
 import { badBody, Fault, type FaultCode } from '../errors.ts';
-import { Query } from '../query.ts';
-import { splitTarget } from '../target.ts';
+import { queryOf } from '../query.ts';
 
 /** What these routes ask of the connectors. Refusals are EngineErrors by the codes below. */
 export interface ConnectorsFace {
+  /** JSON Schema of what `put` takes. */
+  readonly documentSchema: object;
   /** Throws unless a connector may have this name. */
   checkName(name: string): void;
   list(tenant: TenantId): Promise<object[]>;
@@ -48,16 +58,17 @@ export function connectorRoutes(app: App, connectors: ConnectorsFace): void {
   const onRequest = async (request: FastifyRequest) =>
     answered(async () => connectors.checkName(nameOf(request)));
 
-  app.get('/api/v1/connectors', { config: read }, ({ identity }) =>
+  app.get('/api/v1/connectors', { config: read, schema: listConnectors }, ({ identity }) =>
     answered(async () => ({ connectors: await connectors.list(identity.tenant) })),
   );
 
-  app.get(one, { config: read, onRequest }, (request) =>
+  app.get(one, { config: read, schema: getConnector, onRequest }, (request) =>
     answered(() => connectors.get(request.identity.tenant, nameOf(request))),
   );
 
   const put = { level: 'admin', bodyBytesMax: CONNECTOR_BODY_BYTES_MAX, envelopeAlways: true } as const;
-  app.put(one, { config: put, onRequest }, (request) =>
+  const written = putConnector(connectors.documentSchema as Type.TSchema);
+  app.put(one, { config: put, schema: written, onRequest }, (request) =>
     answered(() => {
       const { body } = request;
       if (typeof body !== 'object' || body === null || Array.isArray(body)) {
@@ -67,7 +78,7 @@ export function connectorRoutes(app: App, connectors: ConnectorsFace): void {
     }),
   );
 
-  app.delete(one, { config: write, onRequest }, (request, reply) =>
+  app.delete(one, { config: write, schema: deleteConnector, onRequest }, (request, reply) =>
     answered(async () => {
       const dropSlot = dropSlotOf(request);
       const { pending, answer } = await connectors.remove(request.identity.tenant, nameOf(request), dropSlot);
@@ -76,7 +87,7 @@ export function connectorRoutes(app: App, connectors: ConnectorsFace): void {
     }),
   );
 
-  app.post(`${one}/resync`, { config: write, onRequest }, (request, reply) =>
+  app.post(`${one}/resync`, { config: write, schema: resyncConnector, onRequest }, (request, reply) =>
     answered(async () => {
       const answer = await connectors.resync(request.identity.tenant, nameOf(request));
       reply.code(202);
@@ -90,7 +101,7 @@ function nameOf(request: FastifyRequest): string {
 }
 
 function dropSlotOf(request: FastifyRequest): boolean {
-  const text = new Query(splitTarget(request.raw.url!).query).text('dropSlot');
+  const text = queryOf(request).text('dropSlot');
   if (text === null || text === 'true') return true;
   if (text === 'false') return false;
   throw new Fault('bad_request', { message: 'dropSlot must be true or false', field: 'dropSlot' });

@@ -1,44 +1,50 @@
 /** Dead letters: /api/v1/dlq, and what is done to them by the address of their message. */
-import { Type } from '@fastify/type-provider-typebox';
 import type { DeadLetter, DeadLettersFace, Replayed, ReplayResult } from '../../engine/dlq/face.ts';
 import { EngineError } from '../../engine/errors.ts';
 import type { TenantId } from '../../engine/types.ts';
-import { nameFault } from '../../log/names.ts';
+import {
+  DEAD_LETTERS_PAGE,
+  deleteMessage,
+  listDeadLetters,
+  purgeDeadLetters,
+  replayDeadLetter,
+  retryMessage,
+} from '../api/dlq.ts';
 import type { App } from '../app.ts';
-import { badBody, Fault, faultOf } from '../errors.ts';
+import { Fault, faultOf } from '../errors.ts';
 import { formatMicros } from '../instants.ts';
-import { queryName } from '../names.ts';
-import { Query } from '../query.ts';
+import { bodyName, queryName } from '../names.ts';
+import { queryOf } from '../query.ts';
 import { type SplicedObject, sendSplicedList } from '../raw_json.ts';
-import { splitTarget } from '../target.ts';
 
-const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.String() });
-const LIMIT = 100;
-const LIMIT_MAX = 1_000;
 const NOT_FOUND = 'There is no dead letter of that message';
 const lookup = { failed: (detail: string) => `dlq lookup failed: ${detail}` };
 
 export function dlqRoutes(app: App, letters: DeadLettersFace): void {
-  app.get('/api/v1/dlq', { config: { level: 'read-only' } }, async (request, reply) => {
-    const query = new Query(splitTarget(request.raw.url!).query);
-    const { limit, skip } = query.page(LIMIT, LIMIT_MAX);
-    const { letters: rows, total } = await letters.list(request.identity.tenant, {
-      queue: queryName(query, 'queue'),
-      partition: queryName(query, 'partition'),
-      group: queryName(query, 'consumerGroup'),
-      fromMicros: query.instant('from'),
-      toMicros: query.instant('to'),
-      limit,
-      skip,
-    });
-    return sendSplicedList(reply, 'messages', rows.map(renderLetter), {
-      pagination: { limit, offset: skip },
-      total,
-    });
-  });
+  app.get(
+    '/api/v1/dlq',
+    { config: { level: 'read-only' }, schema: listDeadLetters },
+    async (request, reply) => {
+      const query = queryOf(request);
+      const { limit, skip } = query.page(DEAD_LETTERS_PAGE);
+      const { letters: rows, total } = await letters.list(request.identity.tenant, {
+        queue: queryName(query, 'queue'),
+        partition: queryName(query, 'partition'),
+        group: queryName(query, 'consumerGroup'),
+        fromMicros: query.instant('from'),
+        toMicros: query.instant('to'),
+        limit,
+        skip,
+      });
+      return sendSplicedList(reply, 'messages', rows.map(renderLetter), {
+        pagination: { limit, offset: skip },
+        total,
+      });
+    },
+  );
 
-  app.delete('/api/v1/dlq', { config: { level: 'admin' } }, async (request) => {
-    const query = new Query(splitTarget(request.raw.url!).query);
+  app.delete('/api/v1/dlq', { config: { level: 'admin' }, schema: purgeDeadLetters }, async (request) => {
+    const query = queryOf(request);
     const queue = queryName(query, 'queue');
     if (queue === null) throw new Fault('bad_query', { message: 'queue is required', field: 'queue' });
     const consumerGroup = queryName(query, 'consumerGroup');
@@ -48,10 +54,11 @@ export function dlqRoutes(app: App, letters: DeadLettersFace): void {
 
   app.post(
     '/api/v1/dlq/:id/replay',
-    { config: { level: 'read-write' }, schema: { params: Type.Object({ id: Type.String() }) } },
+    { config: { level: 'read-write' }, schema: replayDeadLetter },
     async (request) => {
       const { id } = request.params;
-      const to = readDestination(request.body);
+      const { queue, partition } = request.body;
+      const to = { queue: trimmed(queue, 'queue'), partition: trimmed(partition, 'partition') };
       const gone = { success: false, result: 'gone', dlqId: id, message: NOT_FOUND };
       return render(await replay(letters, request.identity.tenant, id, to), gone);
     },
@@ -59,7 +66,7 @@ export function dlqRoutes(app: App, letters: DeadLettersFace): void {
 
   app.delete(
     '/api/v1/messages/:partitionId/:transactionId',
-    { config: { level: 'read-write' }, schema: { params: Address } },
+    { config: { level: 'read-write' }, schema: deleteMessage },
     async (request) => {
       const { partitionId, transactionId } = request.params;
       const count = await letters.deleteMessage(request.identity.tenant, partitionId, transactionId);
@@ -75,7 +82,7 @@ export function dlqRoutes(app: App, letters: DeadLettersFace): void {
     '/api/v1/messages/:partitionId/:transactionId/retry',
     {
       config: { level: 'read-write', lenientBody: true, wording: lookup },
-      schema: { params: Address },
+      schema: retryMessage,
     },
     async (request) => {
       const { partitionId, transactionId } = request.params;
@@ -138,21 +145,8 @@ function renderReplayed(result: 'moved' | 'duplicate', answer: Replayed) {
   };
 }
 
-function readDestination(body: unknown): { queue: string | null; partition: string | null } {
-  if (body === undefined || body === null) return { queue: null, partition: null };
-  if (typeof body !== 'object' || Array.isArray(body)) throw badBody('the body must be an object');
-  const { queue, partition } = body as Record<string, unknown>;
-  return { queue: readName(queue, 'queue'), partition: readName(partition, 'partition') };
-}
-
-function readName(value: unknown, field: string): string | null {
-  if (value === undefined || value === null) return null;
-  if (typeof value !== 'string') throw badBody(`${field} must be a string`, field);
-  const name = value.trim();
-  if (name === '') throw badBody(`${field} must not be blank`, field);
-  const fault = nameFault(name, field);
-  if (fault !== null) throw badBody(fault, field);
-  return name;
+function trimmed(name: string | null | undefined, field: string): string | null {
+  return name == null ? null : bodyName(name.trim(), field);
 }
 
 function renderLetter(letter: DeadLetter): SplicedObject {

@@ -1,5 +1,5 @@
 /** /api/v1/consumer-groups: what groups there are, how far behind, and how they are moved and removed. */
-import { Type } from '@fastify/type-provider-typebox';
+import type { Type } from '@fastify/type-provider-typebox';
 import type {
   GroupQueue,
   GroupStanding,
@@ -7,67 +7,66 @@ import type {
   LaggingPartition,
   SeekTarget,
 } from '../../engine/groups/face.ts';
+import {
+  deleteGroup,
+  deleteGroupOnQueue,
+  groupDetail,
+  LAGGING_SECONDS,
+  laggingGroups,
+  listGroups,
+  seekPartition,
+  seekQueue,
+  subscription,
+} from '../api/groups.ts';
 import type { App } from '../app.ts';
 import { badBody, Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull, parseInstant, storableInstant } from '../instants.ts';
-import { Query } from '../query.ts';
-import { splitTarget } from '../target.ts';
+import { queryOf } from '../query.ts';
 
-const OneGroup = Type.Object({ group: Type.String() });
-const OnQueue = Type.Object({ group: Type.String(), queue: Type.String() });
-const OnPartition = Type.Object({ group: Type.String(), queue: Type.String(), partition: Type.String() });
 const read = { level: 'read-only' } as const;
 const write = { level: 'read-write' } as const;
 const admin = { level: 'admin' } as const;
-const LAGGING_SECONDS = 3_600;
 /** A group that is further behind counts as lagging, in seconds. */
 const LATE_SECONDS = 300;
 const GROUPS = '/api/v1/consumer-groups';
 
 export function groupRoutes(app: App, groups: GroupsFace): void {
-  app.get(GROUPS, { config: read }, async ({ identity }) => {
+  app.get(GROUPS, { config: read, schema: listGroups }, async ({ identity }) => {
     return (await groups.list(identity.tenant)).map(renderStanding);
   });
 
-  app.get(`${GROUPS}/lagging`, { config: read }, async (request) => {
-    const query = new Query(splitTarget(request.raw.url!).query);
-    const seconds = query.integer('minLagSeconds') ?? LAGGING_SECONDS;
+  app.get(`${GROUPS}/lagging`, { config: read, schema: laggingGroups }, async (request) => {
+    const seconds = queryOf(request).integer('minLagSeconds') ?? LAGGING_SECONDS;
     return (await groups.lagging(request.identity.tenant, seconds)).map(renderLagging);
   });
 
-  app.get(`${GROUPS}/:group`, { config: read, schema: { params: OneGroup } }, async (request) => {
+  app.get(`${GROUPS}/:group`, { config: read, schema: groupDetail }, async (request) => {
     return renderDetail(await groups.detail(request.identity.tenant, request.params.group));
   });
 
-  app.post(
-    `${GROUPS}/:group/subscription`,
-    { config: write, schema: { params: OneGroup } },
-    async (request) => {
-      const { group } = request.params;
-      const { text, micros } = readInstant(
-        objectOf(request.body).subscriptionTimestamp,
-        'subscriptionTimestamp',
-      );
-      const rowsUpdated = await groups.subscribe(request.identity.tenant, group, micros);
-      return { success: true, consumerGroup: group, newTimestamp: text, rowsUpdated };
-    },
-  );
+  app.post(`${GROUPS}/:group/subscription`, { config: write, schema: subscription }, async (request) => {
+    const { group } = request.params;
+    const text = request.body.subscriptionTimestamp;
+    const micros = microsOf(text);
+    const rowsUpdated = await groups.subscribe(request.identity.tenant, group, micros);
+    return { success: true, consumerGroup: group, newTimestamp: text, rowsUpdated };
+  });
 
   seekRoutes(app, groups);
 
-  app.delete(`${GROUPS}/:group`, { config: admin, schema: { params: OneGroup } }, async (request) => {
+  app.delete(`${GROUPS}/:group`, { config: admin, schema: deleteGroup }, async (request) => {
     const { group } = request.params;
-    const metadataDeleted = deleteMetadata(request.raw.url!);
+    const metadataDeleted = queryOf(request).flag('deleteMetadata') ?? true;
     const { cursors } = await groups.delete(request.identity.tenant, group, null, metadataDeleted);
     return { success: true, consumerGroup: group, deletedPartitions: cursors, metadataDeleted };
   });
 
   app.delete(
     `${GROUPS}/:group/queues/:queue`,
-    { config: admin, schema: { params: OnQueue } },
+    { config: admin, schema: deleteGroupOnQueue },
     async (request) => {
       const { group, queue } = request.params;
-      const metadataDeleted = deleteMetadata(request.raw.url!);
+      const metadataDeleted = queryOf(request).flag('deleteMetadata') ?? true;
       const { cursors } = await groups.delete(request.identity.tenant, group, queue, metadataDeleted);
       return {
         success: true,
@@ -81,27 +80,23 @@ export function groupRoutes(app: App, groups: GroupsFace): void {
 }
 
 function seekRoutes(app: App, groups: GroupsFace): void {
-  app.post(
-    `${GROUPS}/:group/queues/:queue/seek`,
-    { config: write, schema: { params: OnQueue } },
-    async (request) => {
-      const { group, queue } = request.params;
-      const { target, echo } = readSeek(request.body, false);
-      const { tenant } = request.identity;
-      const { moved } = await groups.seek({ tenant, group, queue, partition: null, target });
-      if (moved === 0) {
-        throw new Fault('queue_not_found', {
-          message: 'Queue not found or has no partitions',
-          extra: { success: false, consumerGroup: group, queueName: queue, partitionsUpdated: 0 },
-        });
-      }
-      return { success: true, consumerGroup: group, queueName: queue, ...echo, partitionsUpdated: moved };
-    },
-  );
+  app.post(`${GROUPS}/:group/queues/:queue/seek`, { config: write, schema: seekQueue }, async (request) => {
+    const { group, queue } = request.params;
+    const { target, echo } = readSeek(request.body, false);
+    const { tenant } = request.identity;
+    const { moved } = await groups.seek({ tenant, group, queue, partition: null, target });
+    if (moved === 0) {
+      throw new Fault('queue_not_found', {
+        message: 'Queue not found or has no partitions',
+        extra: { success: false, consumerGroup: group, queueName: queue, partitionsUpdated: 0 },
+      });
+    }
+    return { success: true, consumerGroup: group, queueName: queue, ...echo, partitionsUpdated: moved };
+  });
 
   app.post(
     `${GROUPS}/:group/queues/:queue/partitions/:partition/seek`,
-    { config: write, schema: { params: OnPartition } },
+    { config: write, schema: seekPartition },
     async (request) => {
       const { group, queue, partition } = request.params;
       const { target, echo } = readSeek(request.body, true);
@@ -121,30 +116,27 @@ function seekRoutes(app: App, groups: GroupsFace): void {
   );
 }
 
+type Seek = Type.Static<typeof seekQueue.body>;
+
 interface SeekWish {
   target: SeekTarget;
   echo: Record<string, unknown>;
 }
 
 /** One of four places to go to. On one partition an empty body means the end. */
-function readSeek(body: unknown, onPartition: boolean): SeekWish {
-  const given = objectOf(body);
+function readSeek(given: Seek, onPartition: boolean): SeekWish {
   const wishes: SeekWish[] = [];
   const echo = { seekToEnd: false, targetTimestamp: null };
-  if (readFlag(given.toEnd, 'toEnd'))
-    wishes.push({ target: { to: 'end' }, echo: { ...echo, seekToEnd: true } });
-  if (readFlag(given.toBeginning, 'toBeginning')) {
+  if (given.toEnd === true) wishes.push({ target: { to: 'end' }, echo: { ...echo, seekToEnd: true } });
+  if (given.toBeginning === true) {
     wishes.push({ target: { to: 'beginning' }, echo: { ...echo, seekToBeginning: true } });
   }
   if (given.timestamp !== undefined && given.timestamp !== null) {
-    const { text, micros } = readInstant(given.timestamp, 'timestamp');
-    wishes.push({ target: { to: 'at', atMicros: micros }, echo: { ...echo, targetTimestamp: text } });
+    const target = { to: 'at', atMicros: microsOf(given.timestamp) } as const;
+    wishes.push({ target, echo: { ...echo, targetTimestamp: given.timestamp } });
   }
   if (given.offset !== undefined && given.offset !== null) {
     if (!onPartition) throw badBody('offset needs a partition: it means nothing on a whole queue', 'offset');
-    if (!Number.isSafeInteger(given.offset) || (given.offset as number) < 0) {
-      throw badBody('offset must be an integer, at least 0', 'offset');
-    }
     const offset = given.offset as number;
     wishes.push({ target: { to: 'offset', offset }, echo: { ...echo, targetOffset: offset } });
   }
@@ -158,26 +150,9 @@ function readSeek(body: unknown, onPartition: boolean): SeekWish {
   });
 }
 
-function readFlag(value: unknown, field: string): boolean {
-  if (value === undefined || value === null) return false;
-  if (typeof value !== 'boolean') throw badBody(`${field} must be true or false`, field);
-  return value;
-}
-
-function readInstant(value: unknown, field: string): { text: string; micros: number } {
-  const micros = typeof value === 'string' ? parseInstant(value) : null;
-  if (micros === null) throw badBody(`${field} must be an ISO 8601 instant`, field);
-  return { text: value as string, micros: storableInstant(micros) };
-}
-
-function objectOf(body: unknown): Record<string, unknown> {
-  if (body === undefined || body === null) return {};
-  if (typeof body !== 'object' || Array.isArray(body)) throw badBody('the body must be an object');
-  return body as Record<string, unknown>;
-}
-
-function deleteMetadata(url: string): boolean {
-  return new Query(splitTarget(url).query).flag('deleteMetadata') ?? true;
+/** Of a text that the validator has found to be an instant. */
+function microsOf(text: string): number {
+  return storableInstant(parseInstant(text)!);
 }
 
 const seconds = (micros: number) => Math.floor(micros / 1_000_000);

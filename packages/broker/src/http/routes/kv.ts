@@ -5,6 +5,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { kvFault } from '../../engine/kv/faults.ts';
 import type { KvFace, KvOperation } from '../../engine/kv/operations.ts';
+import { kvBatch, kvDelete, kvGet, kvList, kvNamespaces, kvPut } from '../api/kv.ts';
 import type { App } from '../app.ts';
 import { kvMembers, preconditionMembers, renderListing } from '../kv_answer.ts';
 import { readDeleteBody, readKvBody, readListBody, readPutBody } from '../kv_body.ts';
@@ -22,7 +23,7 @@ export function kvRoutes(app: App, broker: KvFace): void {
   const raw = { rawBody: true } as const;
   const small = { rawBody: true, bodyBytesMax: ONE_BODY_BYTES_MAX } as const;
 
-  app.post('/api/v1/kv', { config: raw }, (request, reply) =>
+  app.post('/api/v1/kv', { config: raw, schema: kvBatch }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         const operations = await readKvBody(bytes, turn);
@@ -39,13 +40,13 @@ export function kvRoutes(app: App, broker: KvFace): void {
   );
 
   const one = '/api/v1/kv/:ns/*';
-  app.get(one, (request, reply) =>
+  app.get(one, { schema: kvGet }, (request, reply) =>
     answer(reply, () => {
       const { ns, key } = keyOf(request);
       return single(broker, request, reply, { op: 'get', ns, key });
     }),
   );
-  app.put(one, { config: small }, (request, reply) =>
+  app.put(one, { config: small, schema: kvPut }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         const { ns, key } = keyOf(request);
@@ -53,7 +54,7 @@ export function kvRoutes(app: App, broker: KvFace): void {
       }),
     ),
   );
-  app.delete(one, { config: small }, (request, reply) =>
+  app.delete(one, { config: small, schema: kvDelete }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         const { ns, key } = keyOf(request);
@@ -62,13 +63,13 @@ export function kvRoutes(app: App, broker: KvFace): void {
     ),
   );
 
-  app.get('/api/v1/resources/kv/namespaces', (request, reply) =>
+  app.get('/api/v1/resources/kv/namespaces', { schema: kvNamespaces }, (request, reply) =>
     answer(reply, async () => {
       refuseQuery(request);
       return JSON.stringify({ namespaces: await broker.kvNamespaces(request.identity.tenant) });
     }),
   );
-  app.post('/api/v1/resources/kv/list', { config: small }, (request, reply) =>
+  app.post('/api/v1/resources/kv/list', { config: small, schema: kvList }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         refuseQuery(request);

@@ -1,5 +1,4 @@
 /** GET /api/v1/messages and one message in detail. */
-import { Type } from '@fastify/type-provider-typebox';
 import { EngineError } from '../../engine/errors.ts';
 import type {
   ConsumptionMode,
@@ -8,45 +7,45 @@ import type {
   MessageStatus,
   MessagesFace,
 } from '../../engine/reads/face.ts';
+import { inspectMessage, listMessages, MESSAGES_PAGE, STATUSES } from '../api/lookup.ts';
 import type { App } from '../app.ts';
 import { badQuery, Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull } from '../instants.ts';
 import { queryName } from '../names.ts';
-import { Query } from '../query.ts';
+import { type Query, queryOf } from '../query.ts';
 import { type SplicedObject, sendSpliced, sendSplicedList } from '../raw_json.ts';
-import { splitTarget } from '../target.ts';
 
-const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.String() });
-const LIMIT = 200;
-const LIMIT_MAX = 1_000;
 const MINUTE_MICROS = 60_000_000;
-const STATUSES: readonly MessageStatus[] = ['pending', 'processing', 'completed', 'dead_letter'];
 
 export function messageRoutes(app: App, messages: MessagesFace): void {
-  app.get('/api/v1/messages', { config: { level: 'read-only' } }, async (request, reply) => {
-    const query = new Query(splitTarget(request.raw.url!).query);
-    const { limit, skip } = query.page(LIMIT, LIMIT_MAX);
-    const to = query.instant('to');
-    const { messages: rows, mode } = await messages.list(request.identity.tenant, {
-      queue: queryName(query, 'queue'),
-      partition: queryName(query, 'partition'),
-      namespace: queryName(query, 'namespace') ?? queryName(query, 'ns'),
-      task: queryName(query, 'task'),
-      status: readStatus(query),
-      fromMicros: query.instant('from'),
-      toMicros: to === null ? null : (Math.floor(to / MINUTE_MICROS) + 1) * MINUTE_MICROS,
-      limit,
-      skip,
-    });
-    return sendSplicedList(reply, 'messages', rows.map(renderListed), {
-      mode: renderMode(mode),
-      total: rows.length,
-    });
-  });
+  app.get(
+    '/api/v1/messages',
+    { config: { level: 'read-only' }, schema: listMessages },
+    async (request, reply) => {
+      const query = queryOf(request);
+      const { limit, skip } = query.page(MESSAGES_PAGE);
+      const to = query.instant('to');
+      const { messages: rows, mode } = await messages.list(request.identity.tenant, {
+        queue: queryName(query, 'queue'),
+        partition: queryName(query, 'partition'),
+        namespace: queryName(query, 'namespace') ?? queryName(query, 'ns'),
+        task: queryName(query, 'task'),
+        status: readStatus(query),
+        fromMicros: query.instant('from'),
+        toMicros: to === null ? null : (Math.floor(to / MINUTE_MICROS) + 1) * MINUTE_MICROS,
+        limit,
+        skip,
+      });
+      return sendSplicedList(reply, 'messages', rows.map(renderListed), {
+        mode: renderMode(mode),
+        total: rows.length,
+      });
+    },
+  );
 
   app.get(
     '/api/v1/messages/:partitionId/:transactionId',
-    { config: { level: 'read-only' }, schema: { params: Address } },
+    { config: { level: 'read-only' }, schema: inspectMessage },
     async (request, reply) => {
       const { partitionId, transactionId } = request.params;
       const found = await get(messages, request.identity.tenant, partitionId, transactionId);

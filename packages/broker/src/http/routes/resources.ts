@@ -1,5 +1,4 @@
 /** GET and DELETE under /api/v1/resources: what queues there are, what is in them, and their end. */
-import { Type } from '@fastify/type-provider-typebox';
 import type { StandingQueue } from '../../engine/statistics/face.ts';
 import type {
   BrokerFace,
@@ -10,22 +9,28 @@ import type {
   QueueSummary,
 } from '../../engine/types.ts';
 import { nameFault } from '../../log/names.ts';
+import {
+  deleteQueue,
+  inspectQueue,
+  listNamespaces,
+  listQueues,
+  listTasks,
+  queueDepth,
+} from '../api/queues.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull } from '../instants.ts';
 import { queryName } from '../names.ts';
-import { Query } from '../query.ts';
-import { splitTarget } from '../target.ts';
+import { queryOf } from '../query.ts';
 
-const OneQueue = Type.Object({ queue: Type.String() });
 const read = { level: 'read-only' } as const;
 const EVERY_QUEUE = { queue: null, namespace: null, task: null };
 const QUEUES_MAX = 1_000_000;
 
 export function resourceRoutes(app: App, broker: BrokerFace): void {
-  app.get('/api/v1/resources/queues', { config: read }, async ({ identity, raw }) => {
-    const query = new Query(splitTarget(raw.url!).query);
-    const { tenant } = identity;
+  app.get('/api/v1/resources/queues', { config: read, schema: listQueues }, async (request) => {
+    const query = queryOf(request);
+    const { tenant } = request.identity;
     const beside = await broker.statistics.beside(tenant);
     if (query.text('stats') !== 'cached') {
       return { queues: (await broker.listQueues(tenant)).map(renderSummary), ...beside };
@@ -35,45 +40,36 @@ export function resourceRoutes(app: App, broker: BrokerFace): void {
     return { queues: queues.map(renderStanding), ...beside };
   });
 
-  app.get(
-    '/api/v1/resources/queues/:queue',
-    { config: read, schema: { params: OneQueue } },
-    async (request) => {
-      const queue = queueName(request.params.queue);
-      const detail = await broker.inspectQueue(request.identity.tenant, queue);
-      if (detail === null) throw new Fault('queue_not_found');
-      return renderDetail(detail);
-    },
-  );
-
-  const Depth = { params: OneQueue, querystring: Type.Object({ group: Type.Optional(Type.String()) }) };
-  app.get('/api/v1/resources/queues/:queue/depth', { config: read, schema: Depth }, async (request) => {
+  app.get('/api/v1/resources/queues/:queue', { config: read, schema: inspectQueue }, async (request) => {
     const queue = queueName(request.params.queue);
-    const group = queryName(new Query(splitTarget(request.raw.url!).query), 'group');
+    const detail = await broker.inspectQueue(request.identity.tenant, queue);
+    if (detail === null) throw new Fault('queue_not_found');
+    return renderDetail(detail);
+  });
+
+  app.get('/api/v1/resources/queues/:queue/depth', { config: read, schema: queueDepth }, async (request) => {
+    const queue = queueName(request.params.queue);
+    const group = queryName(queryOf(request), 'group');
     const depth = await broker.queueDepth(request.identity.tenant, queue, group);
     if (depth === null) throw new Fault('queue_not_found');
     return renderDepth(queue, group, depth);
   });
 
   const admin = { level: 'admin' } as const;
-  app.delete(
-    '/api/v1/resources/queues/:queue',
-    { config: admin, schema: { params: OneQueue } },
-    async (request) => {
-      const queue = queueName(request.params.queue);
-      if (await broker.deleteQueue(request.identity.tenant, queue))
-        return { deleted: true, queue, existed: true };
-      return { deleted: false, queue, existed: false, message: 'Queue not found, nothing was deleted' };
-    },
-  );
+  app.delete('/api/v1/resources/queues/:queue', { config: admin, schema: deleteQueue }, async (request) => {
+    const queue = queueName(request.params.queue);
+    if (await broker.deleteQueue(request.identity.tenant, queue))
+      return { deleted: true, queue, existed: true };
+    return { deleted: false, queue, existed: false, message: 'Queue not found, nothing was deleted' };
+  });
 
-  app.get('/api/v1/resources/namespaces', { config: read }, async ({ identity }) => {
+  app.get('/api/v1/resources/namespaces', { config: read, schema: listNamespaces }, async ({ identity }) => {
     return {
       namespaces: (await broker.namespaces(identity.tenant)).map((each) => renderGrouping('namespace', each)),
     };
   });
 
-  app.get('/api/v1/resources/tasks', { config: read }, async ({ identity }) => {
+  app.get('/api/v1/resources/tasks', { config: read, schema: listTasks }, async ({ identity }) => {
     return { tasks: (await broker.tasks(identity.tenant)).map((each) => renderGrouping('task', each)) };
   });
 }

@@ -1,5 +1,4 @@
 /** Where things stand: /api/v1/resources/overview, /api/v1/status and what is below it, and the refresh of all that. */
-import { Type } from '@fastify/type-provider-typebox';
 import type {
   BrokerBar,
   CountBar,
@@ -12,33 +11,40 @@ import type {
   SystemStatus,
 } from '../../engine/statistics/face.ts';
 import { nameFault } from '../../log/names.ts';
+import { overview } from '../api/queues.ts';
+import {
+  PARTITIONS_PAGE,
+  QUEUES_PAGE,
+  refreshStatistics,
+  statusQueue,
+  statusQueues,
+  storedMessages,
+  systemStatus,
+} from '../api/statistics.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull } from '../instants.ts';
-import { filterName, queryOf, readFilter, readSpan, timeRange } from '../span.ts';
+import { queryOf } from '../query.ts';
+import { filterName, readFilter, readSpan, timeRange } from '../span.ts';
 
-const OneQueue = Type.Object({ queue: Type.String() });
-const read = { config: { level: 'read-only' } } as const;
-const PAGE = { limit: 100, most: 1_000 };
-/** A queue may have a million partitions; an answer shows some of them. */
-const PARTITIONS = { limit: 1_000, most: 10_000 };
+const config = { level: 'read-only' } as const;
 const STEPS: Readonly<Record<string, number>> = { minute: 1, hour: 60, day: 1_440 };
 
 export function standingRoutes(app: App, statistics: StatisticsFace): void {
-  app.get('/api/v1/resources/overview', read, async ({ identity }) =>
+  app.get('/api/v1/resources/overview', { config, schema: overview }, async ({ identity }) =>
     renderOverview(await statistics.overview(identity.tenant)),
   );
 
-  app.get('/api/v1/status', read, async (request) => {
+  app.get('/api/v1/status', { config, schema: systemStatus }, async (request) => {
     const query = queryOf(request);
     return renderStatus(await statistics.status(readSpan(query), readFilter(query)));
   });
 
-  app.get('/api/v1/status/queues', read, async (request) => {
+  app.get('/api/v1/status/queues', { config, schema: statusQueues }, async (request) => {
     const query = queryOf(request);
     // They narrow nothing here, but what cannot be read is refused.
     readSpan(query);
-    const page = query.page(PAGE.limit, PAGE.most);
+    const page = query.page(QUEUES_PAGE);
     const { queues, total } = await statistics.queues(request.identity.tenant, readFilter(query), page);
     return {
       queues: queues.map(renderQueue),
@@ -46,18 +52,17 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  const one = { ...read, schema: { params: OneQueue } };
-  app.get('/api/v1/status/queues/:queue', one, async (request) => {
+  app.get('/api/v1/status/queues/:queue', { config, schema: statusQueue }, async (request) => {
     const { queue } = request.params;
     const fault = nameFault(queue, 'queue');
     if (fault !== null) throw new Fault('bad_name', { message: fault, field: 'queue' });
-    const page = queryOf(request).page(PARTITIONS.limit, PARTITIONS.most);
+    const page = queryOf(request).page(PARTITIONS_PAGE);
     const live = await statistics.queue(request.identity.tenant, queue, page);
     if (live === null) throw new Fault('queue_not_found');
     return renderLive(live, page);
   });
 
-  app.get('/api/v1/status/analytics', read, async (request) => {
+  app.get('/api/v1/status/analytics', { config, schema: storedMessages }, async (request) => {
     const query = queryOf(request);
     const asked = filterName(query, 'interval') ?? 'hour';
     const interval = Object.hasOwn(STEPS, asked) ? asked : 'hour';
@@ -77,7 +82,8 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
     };
   });
 
-  app.post('/api/v1/stats/refresh', { config: { level: 'admin', lenientBody: true } }, async () => {
+  const admin = { level: 'admin', lenientBody: true } as const;
+  app.post('/api/v1/stats/refresh', { config: admin, schema: refreshStatistics }, async () => {
     const { queues, partitions, tookMs } = await statistics.refresh();
     return { engine: 'segments', segPartitions: partitions, queues, tookMs: Math.round(tookMs) };
   });

@@ -6,6 +6,7 @@ import type { SystemFace } from '../../engine/system/face.ts';
 import type { BrokerFace } from '../../engine/types.ts';
 import type { Metrics } from '../../observability/metrics.ts';
 import type { Traffic } from '../../observability/traffic.ts';
+import { health, live, metricsJson, metricsText, statusOfBroker } from '../api/system.ts';
 import type { App } from '../app.ts';
 
 export interface PoolNumbers {
@@ -42,7 +43,7 @@ const open = { level: 'public' } as const;
 export function statusRoutes(app: App, options: StatusOptions): void {
   const { broker, metrics, version, serverId } = options;
 
-  app.get('/health', { config: open }, async (_request, reply) => {
+  app.get('/health', { config: open, schema: health }, async (_request, reply) => {
     const healthy = await within(broker.healthy(), HEALTH_TIMEOUT_MS);
     if (!healthy) reply.code(503);
     return {
@@ -56,18 +57,18 @@ export function statusRoutes(app: App, options: StatusOptions): void {
     };
   });
 
-  app.get('/health/live', { config: open }, async () => ({ status: 'ok' }));
+  app.get('/health/live', { config: open, schema: live }, async () => ({ status: 'ok' }));
 
-  app.get('/status', { config: { level: 'read-only' } }, async () => ({
+  app.get('/status', { config: { level: 'read-only' }, schema: statusOfBroker }, async () => ({
     status: 'ok',
     engine: ENGINE,
     version,
     pg: options.connectors?.overview() ?? {},
   }));
 
-  app.get('/metrics', { config: open }, async () => renderMetrics(options));
+  app.get('/metrics', { config: open, schema: metricsJson }, async () => renderMetrics(options));
 
-  app.get('/metrics/prometheus', { config: open }, async (_request, reply) => {
+  app.get('/metrics/prometheus', { config: open, schema: metricsText }, async (_request, reply) => {
     reply.header('Cache-Control', 'no-cache').type('text/plain; version=0.0.4; charset=utf-8');
     return metrics.expose();
   });

@@ -1,10 +1,22 @@
 /** What is about the cluster and the broker: maintenance, switches, the spool, and what brokers tell each other. */
+import type { Type } from '@fastify/type-provider-typebox';
 import type { SpoolState, SystemFace } from '../../engine/system/face.ts';
 import type { SwitchName, SwitchStates } from '../../engine/system/switches.ts';
 import type { BrokerFace } from '../../engine/types.ts';
-import { requiredNameFault } from '../../log/names.ts';
+import {
+  buffers,
+  kvTimers,
+  notify,
+  peerStats,
+  popMaintenance,
+  pushMaintenance,
+  setKvTimers,
+  setPopMaintenance,
+  setPushMaintenance,
+  sharedState,
+} from '../api/system.ts';
 import type { App } from '../app.ts';
-import { badBody, Fault } from '../errors.ts';
+import { badBody } from '../errors.ts';
 
 const MIB = 1024 * 1024;
 /** Tools look for these words. */
@@ -16,19 +28,19 @@ const POP_IS_ON = 'Pop maintenance mode is ON. All POP operations return empty a
 const POP_IS_OFF = 'Pop maintenance mode is OFF. Normal operation.';
 
 /** The names on the wire. */
-const KV_TIMERS: Readonly<Record<string, SwitchName>> = {
-  kv: 'kv_enabled',
-  timersSchedule: 'timers_schedule_enabled',
-  timersFire: 'timers_fire_enabled',
-};
+const KV_TIMERS = [
+  ['kv', 'kv_enabled'],
+  ['timersSchedule', 'timers_schedule_enabled'],
+  ['timersFire', 'timers_fire_enabled'],
+] as const satisfies readonly (readonly [string, SwitchName])[];
 
 export function systemRoutes(app: App, broker: BrokerFace, serverId: string): void {
   const { system } = broker;
-  const admin = { config: { level: 'admin' } } as const;
+  const config = { level: 'admin' } as const;
   // A body that is no JSON says nothing, and so not whether to switch on or off.
-  const adminBody = { config: { level: 'admin', lenientBody: true } } as const;
+  const lenient = { level: 'admin', lenientBody: true } as const;
 
-  app.get('/api/v1/system/maintenance', admin, async () => {
+  app.get('/api/v1/system/maintenance', { config, schema: pushMaintenance }, async () => {
     const { maintenance_mode, pop_maintenance_mode } = await system.switches();
     const spool = system.spool();
     return {
@@ -43,8 +55,8 @@ export function systemRoutes(app: App, broker: BrokerFace, serverId: string): vo
       },
     };
   });
-  app.post('/api/v1/system/maintenance', adminBody, async (request) => {
-    const enabled = readEnabled(request.body);
+  app.post('/api/v1/system/maintenance', { config: lenient, schema: setPushMaintenance }, async (request) => {
+    const { enabled } = request.body;
     await system.setSwitches({ maintenance_mode: enabled });
     return {
       maintenanceMode: enabled,
@@ -53,36 +65,42 @@ export function systemRoutes(app: App, broker: BrokerFace, serverId: string): vo
     };
   });
 
-  app.get('/api/v1/system/maintenance/pop', admin, async () => {
+  app.get('/api/v1/system/maintenance/pop', { config, schema: popMaintenance }, async () => {
     const { pop_maintenance_mode: on } = await system.switches();
     return { popMaintenanceMode: on, message: on ? POP_IS_ON : POP_IS_OFF };
   });
-  app.post('/api/v1/system/maintenance/pop', adminBody, async (request) => {
-    const enabled = readEnabled(request.body);
-    await system.setSwitches({ pop_maintenance_mode: enabled });
-    return { popMaintenanceMode: enabled, message: enabled ? POP_ON : POP_OFF };
-  });
+  app.post(
+    '/api/v1/system/maintenance/pop',
+    { config: lenient, schema: setPopMaintenance },
+    async (request) => {
+      const { enabled } = request.body;
+      await system.setSwitches({ pop_maintenance_mode: enabled });
+      return { popMaintenanceMode: enabled, message: enabled ? POP_ON : POP_OFF };
+    },
+  );
 
-  app.get('/api/v1/system/kv-timers', admin, async () => kvTimers(system, await system.switches()));
-  app.post('/api/v1/system/kv-timers', adminBody, async (request) => {
+  app.get('/api/v1/system/kv-timers', { config, schema: kvTimers }, async () =>
+    renderKvTimers(system, await system.switches()),
+  );
+  app.post('/api/v1/system/kv-timers', { config: lenient, schema: setKvTimers }, async (request) => {
     const mirrored = await system.setSwitchesAnyhow(readKvTimers(request.body));
-    return { ...kvTimers(system, system.knownSwitches()), mirrored };
+    return { ...renderKvTimers(system, system.knownSwitches()), mirrored };
   });
 
-  app.get('/api/v1/system/shared-state', admin, async () => ({
+  app.get('/api/v1/system/shared-state', { config, schema: sharedState }, async () => ({
     enabled: false,
     reason: 'single_node_segments_broker',
     ...modes(system),
   }));
-  for (const path of ['/internal/api/shared-state/stats', '/internal/api/inter-instance/stats']) {
-    app.get(path, admin, async () => peerStats(system, serverId));
+  for (const [path, schema] of Object.entries(peerStats)) {
+    app.get(path, { config, schema }, async () => renderPeers(system, serverId));
   }
-  app.post('/internal/api/notify', { config: { level: 'admin' } }, async (request) => {
-    system.noticed(request.identity.tenant, readQueue(request.body));
+  app.post('/internal/api/notify', { config, schema: notify }, async (request) => {
+    system.noticed(request.identity.tenant, request.body.queue);
     return { status: 'ok' };
   });
 
-  app.get('/api/v1/status/buffers', { config: { level: 'read-only' } }, async () => {
+  app.get('/api/v1/status/buffers', { config: { level: 'read-only' }, schema: buffers }, async () => {
     const answers = await broker.healthy();
     const { pending, failed, healthy } = system.spool();
     return { pending, failed, dbHealthy: healthy && answers, worker: 0 };
@@ -108,7 +126,7 @@ function failedFiles({ failedFiles: { count, bytes }, failovers }: SpoolState) {
   };
 }
 
-function kvTimers(system: SystemFace, states: SwitchStates) {
+function renderKvTimers(system: SystemFace, states: SwitchStates) {
   const { tenants, ageMs, hot } = system.quotas();
   return {
     kvEnabled: states.kv_enabled,
@@ -120,7 +138,7 @@ function kvTimers(system: SystemFace, states: SwitchStates) {
   };
 }
 
-function peerStats(system: SystemFace, serverId: string) {
+function renderPeers(system: SystemFace, serverId: string) {
   const peers = system.peers();
   if (peers === null) return { enabled: false, reason: 'no_peers', ...modes(system) };
   return {
@@ -136,31 +154,12 @@ function peerStats(system: SystemFace, serverId: string) {
   };
 }
 
-function readEnabled(body: unknown): boolean {
-  const enabled = memberOf(body, 'enabled');
-  if (typeof enabled === 'boolean') return enabled;
-  throw new Fault('bad_body', { message: 'enabled (boolean) is required', field: 'enabled' });
-}
-
-function readKvTimers(body: unknown): Partial<SwitchStates> {
+function readKvTimers(body: Type.Static<typeof setKvTimers.body>): Partial<SwitchStates> {
   const changes: Partial<SwitchStates> = {};
-  for (const [name, key] of Object.entries(KV_TIMERS)) {
-    const value = memberOf(body, name);
-    if (value === undefined || value === null) continue;
-    if (typeof value !== 'boolean') throw badBody(`${name} must be a boolean`, name);
-    changes[key] = value;
+  for (const [name, key] of KV_TIMERS) {
+    const value = body[name];
+    if (value != null) changes[key] = value;
   }
   if (Object.keys(changes).length > 0) return changes;
-  throw badBody(`one of ${Object.keys(KV_TIMERS).join(', ')} (boolean) is required`);
-}
-
-function readQueue(body: unknown): string {
-  const queue = memberOf(body, 'queue');
-  const fault = requiredNameFault(queue, 'queue');
-  if (fault !== null) throw badBody(fault, 'queue');
-  return queue as string;
-}
-
-function memberOf(body: unknown, name: string): unknown {
-  return typeof body === 'object' && body !== null ? (body as Record<string, unknown>)[name] : undefined;
+  throw badBody(`one of ${KV_TIMERS.map(([name]) => name).join(', ')} (boolean) is required`);
 }

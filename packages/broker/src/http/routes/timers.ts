@@ -5,9 +5,10 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TimerOperation, TimersFace } from '../../engine/timers/face.ts';
 import { timersFault } from '../../engine/timers/faults.ts';
+import { applyTimers, cancelTimer, listTimers, peekTimer } from '../api/timers.ts';
 import type { App } from '../app.ts';
 import { turn } from '../operations_body.ts';
-import { Query } from '../query.ts';
+import { type Query, queryOf } from '../query.ts';
 import { withRawBody } from '../raw_body.ts';
 import { decodeSegment, splitTarget } from '../target.ts';
 import { pendingMembers, timerMembers } from '../timers_answer.ts';
@@ -19,7 +20,7 @@ const SEGMENTS_BEFORE = 4;
 const HINT = 'x-queen-timers-hint';
 
 export function timerRoutes(app: App, timers: TimersFace): void {
-  app.post('/api/v1/timers', { config: { rawBody: true } }, (request, reply) =>
+  app.post('/api/v1/timers', { config: { rawBody: true }, schema: applyTimers }, (request, reply) =>
     answer(reply, () =>
       withRawBody(request, async (bytes) => {
         const operations = await readTimersBody(bytes, turn);
@@ -38,7 +39,7 @@ export function timerRoutes(app: App, timers: TimersFace): void {
   );
 
   const one = '/api/v1/timers/:queue/*';
-  app.get(one, (request, reply) =>
+  app.get(one, { schema: peekTimer }, (request, reply) =>
     answer(reply, async () => {
       const { queue, timerKey } = placeOf(request);
       const found = await timers.peek(request.identity.tenant, queue, timerKey);
@@ -46,7 +47,7 @@ export function timerRoutes(app: App, timers: TimersFace): void {
       return { found: true, ...pendingMembers(found, found.payload) };
     }),
   );
-  app.delete(one, { config: { lenientBody: true } }, (request, reply) =>
+  app.delete(one, { config: { lenientBody: true }, schema: cancelTimer }, (request, reply) =>
     answer(reply, async () => {
       const { queue, timerKey, query } = placeOf(request);
       const { tenant, sub } = request.identity;
@@ -63,7 +64,7 @@ export function timerRoutes(app: App, timers: TimersFace): void {
     }),
   );
 
-  app.get('/api/v1/timers/:queue', (request, reply) =>
+  app.get('/api/v1/timers/:queue', { schema: listTimers }, (request, reply) =>
     answer(reply, async () => {
       const { queue, query } = placeOf(request);
       const { tenant } = request.identity;
@@ -98,12 +99,12 @@ function cancels(operation: TimerOperation): boolean {
 
 /** Read off the target as it was sent: an escaped slash belongs to the queue or the key, a plain one to the key. */
 function placeOf(request: FastifyRequest): { queue: string; timerKey: string; query: Query } {
-  const { path, query } = splitTarget(request.raw.url!);
+  const { path } = splitTarget(request.raw.url!);
   const [queue = '', ...key] = path.split('/').slice(SEGMENTS_BEFORE);
   return {
     queue: decodeSegment(queue, 'queue'),
     timerKey: decodeSegment(key.join('/'), 'timerKey'),
-    query: new Query(query),
+    query: queryOf(request),
   };
 }
 

@@ -1,23 +1,26 @@
 /** /api/v1/traces: notes that consumers attach to messages. */
-import { Type } from '@fastify/type-provider-typebox';
 import { EngineError } from '../../engine/errors.ts';
 import type { NamedTrace, Trace, TraceNote, TracesFace } from '../../engine/traces/face.ts';
 import { QUEUE_MODE_GROUP, type TenantId } from '../../engine/types.ts';
 import { knownKeys } from '../../log/json/reader.ts';
 import { valueSpans } from '../../log/json/spans.ts';
+import {
+  TRACE_NAMES_PAGE,
+  TRACES_PAGE,
+  traceNames,
+  tracesByName,
+  tracesOfMessage,
+  writeTrace,
+} from '../api/lookup.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { formatMicros } from '../instants.ts';
 import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from '../json_body.ts';
-import { Query } from '../query.ts';
+import { queryOf } from '../query.ts';
 import { withRawBody } from '../raw_body.ts';
 import { type SplicedObject, sendSplicedList } from '../raw_json.ts';
-import { splitTarget } from '../target.ts';
 
-const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.String() });
-const OneName = Type.Object({ name: Type.String() });
 const read = { level: 'read-only' } as const;
-const LIMIT_MAX = 1_000;
 const DATA_KEY = knownKeys('data');
 const failed = (detail: string) => `trace failed: ${detail}`;
 
@@ -25,6 +28,7 @@ export function traceRoutes(app: App, traces: TracesFace): void {
   app.post(
     '/api/v1/traces',
     {
+      schema: writeTrace,
       config: {
         level: 'read-write',
         wording: { failed },
@@ -41,8 +45,8 @@ export function traceRoutes(app: App, traces: TracesFace): void {
       }),
   );
 
-  app.get('/api/v1/traces/names', { config: read }, async (request) => {
-    const { limit, skip } = new Query(splitTarget(request.raw.url!).query).page(50, LIMIT_MAX);
+  app.get('/api/v1/traces/names', { config: read, schema: traceNames }, async (request) => {
+    const { limit, skip } = queryOf(request).page(TRACE_NAMES_PAGE);
     const { names, total } = await traces.names(request.identity.tenant, limit, skip);
     return {
       trace_names: names.map((each) => ({
@@ -56,21 +60,17 @@ export function traceRoutes(app: App, traces: TracesFace): void {
     };
   });
 
-  app.get(
-    '/api/v1/traces/by-name/:name',
-    { config: read, schema: { params: OneName } },
-    async (request, reply) => {
-      const { limit, skip } = new Query(splitTarget(request.raw.url!).query).page(100, LIMIT_MAX);
-      const { name } = request.params;
-      const { traces: rows, total } = await traces.byName(request.identity.tenant, name, limit, skip);
-      const pagination = { limit, offset: skip };
-      return sendSplicedList(reply, 'traces', rows.map(renderNamed), { total, pagination });
-    },
-  );
+  app.get('/api/v1/traces/by-name/:name', { config: read, schema: tracesByName }, async (request, reply) => {
+    const { limit, skip } = queryOf(request).page(TRACES_PAGE);
+    const { name } = request.params;
+    const { traces: rows, total } = await traces.byName(request.identity.tenant, name, limit, skip);
+    const pagination = { limit, offset: skip };
+    return sendSplicedList(reply, 'traces', rows.map(renderNamed), { total, pagination });
+  });
 
   app.get(
     '/api/v1/traces/:partitionId/:transactionId',
-    { config: read, schema: { params: Address } },
+    { config: read, schema: tracesOfMessage },
     async (request, reply) => {
       const { partitionId, transactionId } = request.params;
       const rows = await traces.ofMessage(request.identity.tenant, partitionId, transactionId);

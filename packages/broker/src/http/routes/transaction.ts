@@ -11,6 +11,7 @@ import type {
 } from '../../engine/transaction/types.ts';
 import { BodyFault } from '../../log/json/fault.ts';
 import { formatUuid, mintUuidV7 } from '../../log/uuid.ts';
+import { transaction } from '../api/transaction.ts';
 import type { App } from '../app.ts';
 import { JsonBytes } from '../hot/json_bytes.ts';
 import { kvMembers, preconditionMembers } from '../kv_answer.ts';
@@ -33,6 +34,7 @@ export function transactionRoutes(app: App, broker: TransactionFace): void {
   app.post(
     '/api/v1/transaction',
     {
+      schema: transaction,
       config: {
         rawBody: true,
         bodyLane: 'push',

@@ -101,6 +101,8 @@ const LINES: readonly Line[] = [
   ['GET', '/', 'P', '-'],
   ['GET', '/assets/*', 'P', '-'],
   ['GET', '/favicon.ico', 'P', '-'],
+  ['GET', '/openapi.json', 'P', '-'],
+  ['GET', '/docs', 'P', '-'],
 ];
 
 const LEVELS = {

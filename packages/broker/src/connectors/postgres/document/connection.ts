@@ -3,6 +3,7 @@ import { X509Certificate } from 'node:crypto';
 import { isIPv6 } from 'node:net';
 import {
   type Check,
+  described,
   dropped,
   Faults,
   integer,
@@ -71,15 +72,17 @@ const WRITTEN = {
 };
 const STORED = { ...COMMON, passwordSealed: optional(text(() => null)) };
 
+const written = object(WRITTEN);
+
 /** As somebody sends it. */
-export const writtenConnection: Check<ConnectionDraft> = (value, path, faults) => {
-  const given = object(WRITTEN)(value, path, faults)!;
+export const writtenConnection: Check<ConnectionDraft> = described(written.schema!, (value, path, faults) => {
+  const given = written(value, path, faults)!;
   const members = given.url === undefined ? given : foldUrl(given, given.url, path, faults);
   const settings = settle(members, path, faults);
   const secret = members.password;
   if (secret === undefined) return { settings, password: { kind: 'keep' } };
   return { settings, password: secret === '' ? { kind: 'remove' } : { kind: 'set', password: secret } };
-};
+});
 
 /** As it is stored. */
 export const storedConnection: Check<ConnectionDraft> = (value, path, faults) => {

@@ -18,6 +18,7 @@ import {
   dropped,
   Faults,
   isObject,
+  type JsonSchema,
   kindOf,
   type Members,
   object,
@@ -25,6 +26,7 @@ import {
   optional,
   readObject,
   required,
+  schemaOf,
   text,
 } from './reading.ts';
 import { sinkBlock } from './sink.ts';
@@ -41,6 +43,15 @@ const kind = oneOf('source', 'sink');
 const instant = text((value) => (Number.isNaN(Date.parse(value)) ? 'must be a time' : null));
 const deleting = object({ dropSlot: required(boolean), requestedAt: required(instant) });
 
+/** What a read shows and a write throws away. */
+const SHOWN_BACK = {
+  updatedAt: dropped,
+  resyncRequestedAt: dropped,
+  deleting: dropped,
+  status: dropped,
+  state: dropped,
+};
+
 /** As somebody sends it. Throws DocumentFault. */
 export function parseWritten(body: unknown, name: string): WrittenDocument {
   const faults = new Faults();
@@ -51,17 +62,29 @@ export function parseWritten(body: unknown, name: string): WrittenDocument {
     {
       ...blocks(body, name, writtenConnection),
       name: optional(sameName),
-      updatedAt: dropped,
-      resyncRequestedAt: dropped,
-      deleting: dropped,
-      status: dropped,
-      state: dropped,
+      ...SHOWN_BACK,
     },
     faults,
   );
   const document = assemble(given, body, name, faults);
   return { document, password: given.connection!.password };
 }
+
+/** JSON Schema of what `parseWritten` takes, as far as a schema can say it. */
+export const WRITTEN_SCHEMA: JsonSchema = {
+  title: 'ConnectorDocument',
+  oneOf: (['source', 'sink'] as const).map((said) => ({
+    ...schemaOf({
+      kind: required(oneOf(said)),
+      enabled: optional(boolean),
+      connection: required(writtenConnection),
+      ...(said === 'source' ? { source: required(sourceBlock('')) } : { sink: required(sinkBlock('')) }),
+      ...SHOWN_BACK,
+      name: optional(text(() => null)),
+    }),
+    title: said === 'source' ? 'SourceDocument' : 'SinkDocument',
+  })),
+};
 
 /** As it is stored. Throws DocumentFault: it was stored by a broker with other rules, or by hand. */
 export function parseStored(json: unknown, name: string): ConnectorDocument {

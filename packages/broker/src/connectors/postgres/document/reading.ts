@@ -47,7 +47,18 @@ export class Faults {
 }
 
 /** Undefined: absent, or wrong and in `faults`. */
-export type Check<T> = (value: unknown, path: string, faults: Faults) => T | undefined;
+export interface Check<T> {
+  (value: unknown, path: string, faults: Faults): T | undefined;
+  /** JSON Schema of what it takes, as far as that can say it; for whoever writes documents. */
+  readonly schema?: JsonSchema;
+}
+
+export type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** The check, which says what it takes. */
+export function described<T>(schema: JsonSchema, check: Check<T>): Check<T> {
+  return Object.assign(check, { schema });
+}
 
 export interface Field<T> {
   readonly check: Check<T>;
@@ -116,43 +127,63 @@ export function kindOf(value: unknown): string {
 }
 
 export function object<F extends Fields>(fields: F): Check<Members<F>> {
-  return (value, path, faults) => readObject(value, path, fields, faults);
+  return described(schemaOf(fields), (value, path, faults) => readObject(value, path, fields, faults));
 }
 
-export const boolean: Check<boolean> = (value, path, faults) =>
-  typeof value === 'boolean' ? value : faults.add(path, `must be true or false, not ${kindOf(value)}`);
+export function schemaOf(fields: Fields): JsonSchema {
+  const members = Object.entries(fields).map(([name, { check, required }]) => {
+    const schema = check.schema ?? {};
+    return [name, required || check.schema === undefined ? schema : { anyOf: [schema, { type: 'null' }] }];
+  });
+  const required = Object.keys(fields).filter((name) => fields[name]!.required);
+  return {
+    type: 'object',
+    properties: Object.fromEntries(members),
+    ...(required.length === 0 ? {} : { required }),
+    additionalProperties: false,
+  };
+}
+
+export const boolean: Check<boolean> = described({ type: 'boolean' }, (value, path, faults) =>
+  typeof value === 'boolean' ? value : faults.add(path, `must be true or false, not ${kindOf(value)}`),
+);
 
 export function integer(low: number, high: number): Check<number> {
-  return (value, path, faults) => {
+  return described({ type: 'integer', minimum: low, maximum: high }, (value, path, faults) => {
     const range = `must be an integer in ${low}..=${high}`;
     if (typeof value !== 'number') return faults.add(path, `${range}, not ${kindOf(value)}`);
     if (!Number.isInteger(value) || value < low || value > high) {
       return faults.add(path, `${range}, not ${value}`);
     }
     return value;
-  };
+  });
 }
 
 export function oneOf<const T extends string>(...values: readonly T[]): Check<T> {
-  return (value, path, faults) => {
+  return described({ type: 'string', enum: values }, (value, path, faults) => {
     const list = `must be one of ${values.map((each) => JSON.stringify(each)).join(', ')}`;
     if (typeof value !== 'string') return faults.add(path, `${list}, not ${kindOf(value)}`);
     return values.find((each) => each === value) ?? faults.add(path, list);
-  };
+  });
 }
 
-/** @param judge answers what is wrong with the text, without its subject; null when nothing is */
-export function text(judge: (text: string) => string | null): Check<string> {
-  return (value, path, faults) => {
+/**
+ * @param judge answers what is wrong with the text, without its subject; null when nothing is
+ * @param more what of it a schema can say
+ */
+export function text(judge: (text: string) => string | null, more: JsonSchema = {}): Check<string> {
+  return described({ type: 'string', ...more }, (value, path, faults) => {
     if (typeof value !== 'string') return faults.add(path, `must be a string, not ${kindOf(value)}`);
     const sentence = value.isWellFormed() ? judge(value) : 'must be well-formed Unicode';
     return sentence === null ? value : faults.add(path, sentence);
-  };
+  });
 }
 
 /** With at least `low` and at most `high` elements; elements that are wrong are missing from the answer. */
 export function array<T>(element: Check<T>, low: number, high: number): Check<readonly T[]> {
-  return (value, path, faults) => {
+  const most = high === Number.POSITIVE_INFINITY ? {} : { maxItems: high };
+  const schema = { type: 'array', items: element.schema ?? {}, minItems: low, ...most };
+  return described(schema, (value, path, faults) => {
     if (!Array.isArray(value)) return faults.add(path, `must be an array, not ${kindOf(value)}`);
     if (value.length < low || value.length > high) {
       const range = high === Number.POSITIVE_INFINITY ? `at least ${low}` : `${low}..=${high}`;
@@ -166,5 +197,5 @@ export function array<T>(element: Check<T>, low: number, high: number): Check<re
       if (one !== undefined) read.push(one);
     });
     return read;
-  };
+  });
 }

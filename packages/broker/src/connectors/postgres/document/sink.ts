@@ -5,6 +5,7 @@ import {
   array,
   boolean,
   type Check,
+  described,
   type Faults,
   integer,
   object,
@@ -41,8 +42,9 @@ const FACTS = {
   payload: COLUMN,
 } satisfies Record<MetadataFact, typeof COLUMN>;
 
-const metadata: Check<SinkSettings['metadata']> = (value, path, faults) => {
-  const given = object(FACTS)(value, path, faults)!;
+const facts = object(FACTS);
+const metadata: Check<SinkSettings['metadata']> = described(facts.schema!, (value, path, faults) => {
+  const given = facts(value, path, faults)!;
   const seen = new Set<string>();
   const read: Partial<Record<MetadataFact, string>> = {};
   for (const [fact, column] of Object.entries(given)) {
@@ -52,7 +54,7 @@ const metadata: Check<SinkSettings['metadata']> = (value, path, faults) => {
     read[fact as MetadataFact] = column;
   }
   return read;
-};
+});
 
 const FIELDS = {
   queue: required(queueName),
@@ -81,8 +83,9 @@ const MODES: Readonly<Record<'key' | 'statement' | 'params' | 'metadata', readon
 
 /** @param name of the connector */
 export function sinkBlock(name: string): Check<SinkSettings> {
-  return (value, path, faults) => {
-    const given = object(FIELDS)(value, path, faults)!;
+  const block = object(FIELDS);
+  return described(block.schema!, (value, path, faults) => {
+    const given = block(value, path, faults)!;
     const named = value as Record<string, unknown>;
     if (given.mode !== undefined) checkMode(given.mode, named, path, faults);
     const progressTable = given.progressTable ?? DEFAULT_PROGRESS;
@@ -108,7 +111,7 @@ export function sinkBlock(name: string): Check<SinkSettings> {
       progressTable,
       createProgressTable: given.createProgressTable ?? true,
     };
-  };
+  });
 }
 
 function checkMode(mode: SinkMode, named: Record<string, unknown>, path: string, faults: Faults): void {

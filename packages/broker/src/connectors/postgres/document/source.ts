@@ -1,16 +1,27 @@
 /** The block `source` of a document. */
 
 import { defaultSlot, identifiers, printTable, queueName, slotName, tableName } from './names.ts';
-import { array, boolean, type Check, integer, object, oneOf, optional, required } from './reading.ts';
+import {
+  array,
+  boolean,
+  type Check,
+  described,
+  integer,
+  object,
+  oneOf,
+  optional,
+  required,
+} from './reading.ts';
 import type { SourceSettings, SourceTable } from './types.ts';
 
 const TABLES_MAX = 256;
 
-const partitionBy: Check<SourceTable['partitionBy']> = (value, path, faults) => {
+const ways = { anyOf: [{ type: 'string', enum: ['key', 'single'] }, identifiers.schema] };
+const partitionBy: Check<SourceTable['partitionBy']> = described(ways, (value, path, faults) => {
   if (value === 'key' || value === 'single') return value;
   if (Array.isArray(value)) return identifiers(value, path, faults);
   return faults.add(path, 'must be "key", "single" or a list of columns');
-};
+});
 
 const TABLE = {
   table: required(tableName(false)),
@@ -18,7 +29,8 @@ const TABLE = {
   partitionBy: optional(partitionBy),
 };
 
-const tables: Check<readonly SourceTable[]> = (value, path, faults) => {
+const tableList = array(object(TABLE), 1, TABLES_MAX).schema!;
+const tables: Check<readonly SourceTable[]> = described(tableList, (value, path, faults) => {
   const seen = new Set<string>();
   const table: Check<SourceTable> = (each, at, into) => {
     const members = object(TABLE)(each, at, into);
@@ -29,7 +41,7 @@ const tables: Check<readonly SourceTable[]> = (value, path, faults) => {
     return { ...members.table, queue: members.queue ?? '', partitionBy: members.partitionBy ?? 'key' };
   };
   return array(table, 1, TABLES_MAX)(value, path, faults);
-};
+});
 
 const FIELDS = {
   tables: required(tables),
@@ -47,8 +59,9 @@ const FIELDS = {
 
 /** @param name of the connector */
 export function sourceBlock(name: string): Check<SourceSettings> {
-  return (value, path, faults) => {
-    const given = object(FIELDS)(value, path, faults)!;
+  const block = object(FIELDS);
+  return described(block.schema!, (value, path, faults) => {
+    const given = block(value, path, faults)!;
     const listed = given.tables ?? [];
     const scattered = listed.find((table) => table.partitionBy !== 'single');
     if (given.onTruncate === 'emit' && scattered !== undefined) {
@@ -70,5 +83,5 @@ export function sourceBlock(name: string): Check<SourceSettings> {
       heartbeatSeconds: given.heartbeatSeconds ?? 10,
       onTruncate: given.onTruncate ?? 'skip',
     };
-  };
+  });
 }

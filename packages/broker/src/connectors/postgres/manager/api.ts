@@ -18,7 +18,7 @@ import type { Queryable } from '../../../store/database.ts';
 import { databaseNow } from '../../../store/system.ts';
 import type { PasswordChange } from '../document/connection.ts';
 import { isConnectorName } from '../document/names.ts';
-import { kindOfDocument, parseStored, parseWritten } from '../document/parse.ts';
+import { kindOfDocument, parseStored, parseWritten, WRITTEN_SCHEMA } from '../document/parse.ts';
 import { DocumentFault, isObject } from '../document/reading.ts';
 import { renderShown, renderStored } from '../document/render.ts';
 import { sealPassword } from '../document/seal.ts';
@@ -48,6 +48,7 @@ const LOOKUP_MS = 5_000;
 const ATTEMPTS = 5;
 
 export class ConnectorsApi {
+  readonly documentSchema: object = WRITTEN_SCHEMA;
   readonly #deps: ApiDeps;
 
   constructor(deps: ApiDeps) {

@@ -1,0 +1,155 @@
+/** Dead letters. */
+import { Type } from '@fastify/type-provider-typebox';
+import { Address } from './lookup.ts';
+import { answers, operation } from './operation.ts';
+import {
+  Count,
+  Flag,
+  Instant,
+  Json,
+  Maybe,
+  Name,
+  NameFilter,
+  Nullable,
+  Pagination,
+  PartitionId,
+  pageParameters,
+  spanParameters,
+  Text,
+  Uuid,
+  Word,
+} from './schemas.ts';
+
+export const DEAD_LETTERS_PAGE = { limit: 100, most: 1_000 };
+
+export const listDeadLetters = operation({
+  operationId: 'listDeadLetters',
+  tag: 'Dead letters',
+  summary: 'Dead letters, the newest first',
+  parameters: Type.Object({
+    queue: NameFilter,
+    partition: NameFilter,
+    consumerGroup: NameFilter,
+    ...spanParameters,
+    ...pageParameters(DEAD_LETTERS_PAGE),
+  }),
+  answers: {
+    200: answers(
+      '`total` is how many there are in all.',
+      Type.Object(
+        {
+          messages: Type.Array(
+            Type.Object(
+              {
+                id: Uuid,
+                transactionId: Text,
+                partitionId: PartitionId,
+                queue: Text,
+                partition: Text,
+                consumerGroup: Text,
+                errorMessage: Nullable(Text),
+                retryCount: Count,
+                producerSub: Type.Null(),
+                createdAt: Instant,
+                failedAt: Instant,
+                isEncrypted: Type.Optional(Flag),
+                dataOmitted: Type.Optional(Type.Boolean({ description: 'It had no room in this answer.' })),
+                data: Json,
+              },
+              { title: 'DeadLetter' },
+            ),
+          ),
+          pagination: Pagination,
+          total: Count,
+        },
+        { title: 'DeadLetterPage' },
+      ),
+    ),
+  },
+  refuses: ['bad_query'],
+});
+
+export const purgeDeadLetters = operation({
+  operationId: 'purgeDeadLetters',
+  tag: 'Dead letters',
+  summary: 'Remove the dead letters of a queue',
+  parameters: Type.Object({
+    queue: Type.String({ ...Name, minLength: 1 }),
+    consumerGroup: NameFilter,
+  }),
+  answers: {
+    200: answers(
+      'How many were removed.',
+      Type.Object({ success: Flag, deleted: Count, queue: Text, consumerGroup: Nullable(Text) }),
+    ),
+  },
+  refuses: ['bad_query'],
+});
+
+/** Trimmed; what is left must be a name. */
+const Destination = Type.String({
+  pattern: '\\S',
+  refusal: (value: unknown, field: string) =>
+    `${field} must ${typeof value === 'string' ? 'not be blank' : 'be a string'}`,
+});
+
+const Replayed = Type.Object(
+  {
+    success: Flag,
+    result: Word(['moved', 'duplicate'], {
+      description: 'duplicate: it was pushed again before, and is kept.',
+    }),
+    queue: Text,
+    partition: Text,
+    consumerGroup: Text,
+    dlqId: Uuid,
+    originalTransactionId: Text,
+    replayedAs: Type.Object({
+      index: Count,
+      message_id: Uuid,
+      transaction_id: Text,
+      queueName: Text,
+      status: Word(['queued', 'duplicate']),
+      offset: Nullable(Count),
+    }),
+    dlqRowRemoved: Flag,
+  },
+  { title: 'Replayed' },
+);
+
+export const replayDeadLetter = operation({
+  operationId: 'replayDeadLetter',
+  tag: 'Dead letters',
+  summary: 'Push a dead letter again',
+  about: 'To the end of its own partition, or of the one that is named. All groups of the queue get it.',
+  params: Type.Object({ id: Type.String() }),
+  body: Type.Object({ queue: Maybe(Destination), partition: Maybe(Destination) }, { title: 'ReplayTo' }),
+  noBodyIsEmpty: true,
+  bodyExample: { queue: 'orders-again' },
+  answers: { 200: answers('Pushed again.', Replayed) },
+  refuses: ['bad_body', 'message_not_found', 'maintenance'],
+});
+
+export const retryMessage = operation({
+  operationId: 'retryMessage',
+  tag: 'Dead letters',
+  summary: 'Push the newest dead letter of a message again',
+  params: Address,
+  answers: { 200: answers('Pushed again.', Replayed) },
+  refuses: ['message_not_found', 'maintenance'],
+});
+
+export const deleteMessage = operation({
+  operationId: 'deleteMessage',
+  tag: 'Dead letters',
+  summary: 'Remove the dead letters of a message',
+  about: 'Of all groups. The log itself is never edited.',
+  params: Address,
+  answers: {
+    200: answers(
+      'Removed.',
+      Type.Object({ success: Flag, partitionId: PartitionId, transactionId: Text, message: Text }),
+    ),
+  },
+  refuses: ['message_not_found'],
+});

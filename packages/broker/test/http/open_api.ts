@@ -1,0 +1,84 @@
+/** An OpenAPI document, as a test looks into it: operations, references, and values against its schemas. */
+import Ajv2020, { type ValidateFunction } from 'ajv/dist/2020.js';
+import formats from 'ajv-formats';
+
+interface Media {
+  schema: object;
+  example?: unknown;
+}
+
+export interface ShownResponse {
+  $ref?: string;
+  description?: string;
+  headers?: Record<string, unknown>;
+  content?: Record<string, Media>;
+  'x-queen-codes'?: string[];
+}
+
+export interface ShownParameter {
+  $ref?: string;
+  name: string;
+  in: 'path' | 'query' | 'header';
+  required: boolean;
+  schema: Record<string, unknown>;
+}
+
+export interface ShownOperation {
+  operationId: string;
+  summary: string;
+  tags: string[];
+  parameters?: ShownParameter[];
+  requestBody?: { required: boolean; content: Record<string, Media> };
+  responses: Record<string, ShownResponse>;
+  security?: unknown[];
+  'x-queen-access': string;
+  'x-queen-roles': string[];
+}
+
+export class OpenApi {
+  readonly document: Record<string, unknown>;
+  readonly operations: { method: string; path: string; operation: ShownOperation }[];
+  readonly #ajv = new Ajv2020.default({ strict: true, strictRequired: false, allowUnionTypes: true });
+  readonly #compiled = new Map<string, ValidateFunction>();
+
+  constructor(document: Record<string, unknown>) {
+    this.document = document;
+    const paths = document.paths as Record<string, Record<string, ShownOperation>>;
+    this.operations = Object.entries(paths).flatMap(([path, item]) =>
+      Object.entries(item).map(([method, operation]) => ({ method: method.toUpperCase(), path, operation })),
+    );
+    formats.default(this.#ajv);
+    this.#ajv.addVocabulary(['components']);
+    this.#ajv.addSchema({ $id: 'queen:document', components: document.components }, 'queen:document');
+  }
+
+  /** What a reference leads to, or the thing itself. */
+  resolve<T extends { $ref?: string }>(thing: T): T {
+    if (thing.$ref === undefined) return thing;
+    return thing.$ref
+      .slice(2)
+      .split('/')
+      .reduce((at: unknown, key) => (at as Record<string, unknown>)[key], this.document) as T;
+  }
+
+  /** Throws for a schema that is none, or leads to nothing. */
+  compile(schema: object): ValidateFunction {
+    const text = JSON.stringify(schema);
+    let check = this.#compiled.get(text);
+    if (check === undefined) {
+      const anchored = text.replaceAll('"$ref":"#/', '"$ref":"queen:document#/');
+      check = this.#ajv.compile(JSON.parse(anchored));
+      this.#compiled.set(text, check);
+    }
+    return check;
+  }
+
+  /** What is wrong with a value; empty: nothing. */
+  faultsOf(schema: object, value: unknown): string[] {
+    const check = this.compile(schema);
+    if (check(value)) return [];
+    return check.errors!.map(
+      ({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`,
+    );
+  }
+}
