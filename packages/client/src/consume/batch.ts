@@ -114,8 +114,14 @@ export class Batch<T> {
     return mine;
   }
 
+  /** From now on acks are tried for as long as the lease lasts, which is not extended any more. */
+  letRunOut(): void {
+    this.#keeper.letRunOut();
+  }
+
   /** Sends what was noted, gives the rest back, and lets the lease go. Throws as `flush` does. */
   async release(): Promise<void> {
+    this.letRunOut();
     try {
       for (const entry of this.#entries.values()) {
         // One message a partition would do; the others say the same.

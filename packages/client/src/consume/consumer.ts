@@ -55,8 +55,8 @@ export class Consumer<T = unknown> {
 
   /**
    * Begins no further message, lets those that are being handled come to their end, acks them and gives the others back.
-   * Resolves when nothing is leased any more, for which an unreachable broker is waited for until the leases are over; rejects as
-   * `done` does.
+   * Resolves when nothing is leased any more, for which a broker that takes no acks is waited for until the leases are over; rejects
+   * as `done` does.
    */
   async stop(options: StopOptions = {}): Promise<void> {
     const timer = this.#end(options.timeoutMs);
@@ -93,13 +93,17 @@ export class Consumer<T = unknown> {
 
   async #loop(): Promise<void> {
     const stopping = this.#stopping.signal;
+    const force = this.#force.signal;
     let again = 0;
     for (;;) {
       const batch = await nextBatch<T>(this.#source, this.#options, stopping);
       if (batch === null) return;
+      const letRunOut = () => batch.letRunOut();
+      force.addEventListener('abort', letRunOut, { once: true });
       try {
-        await this.#course(batch, stopping, this.#force.signal);
+        await this.#course(batch, stopping, force);
       } finally {
+        force.removeEventListener('abort', letRunOut);
         again = batch.sentBack ? again + 1 : 0;
         await batch.release().catch((error) => report(this.#options, error));
       }

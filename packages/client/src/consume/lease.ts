@@ -19,6 +19,7 @@ export class LeaseKeeper {
   readonly #lost = new AbortController();
   readonly #stopped = new AbortController();
   #until: number;
+  #runningOut = false;
 
   /** @param sinceMs when the messages were asked for, by `performance.now()`: the lease cannot be older */
   constructor(transport: Transport, leaseId: string, seconds: number, affinity: string, sinceMs: number) {
@@ -39,6 +40,11 @@ export class LeaseKeeper {
     this.#stopped.abort();
   }
 
+  /** It is not extended any more, and still fires when it is over. */
+  letRunOut(): void {
+    this.#runningOut = true;
+  }
+
   async #keep(): Promise<void> {
     const signal = this.#stopped.signal;
     const third = Math.min((this.#seconds * 1000) / 3, PAUSE_MAX_MS);
@@ -47,6 +53,7 @@ export class LeaseKeeper {
         await pause(Math.min(third, Math.max(0, this.#until - performance.now())), signal);
         const asked = performance.now();
         if (asked >= this.#until) return this.#lose();
+        if (this.#runningOut) continue;
         const kept = await this.#extend(Math.max(1, this.#until - asked));
         if (kept === false) return this.#lose();
         if (kept === true) this.#until = asked + this.#seconds * 1000;

@@ -329,6 +329,33 @@ test('what is sent back comes again after a pause that grows, however it is said
   }
 });
 
+test('who stops does not wait longer than the lease lasts for a broker that takes no acks', async (t) => {
+  const client = await clientOf(t, {
+    retry: { retries: 0 },
+    fetch: async (url, init) =>
+      String(url).endsWith('/ack/batch') ? new Response('', { status: 503 }) : fetch(url, init),
+  });
+  const stopped = async (ackEveryMs: number) => {
+    const queue = client.queue<number>(`no-acks-${ackEveryMs}`).group('g');
+    await queue.push(numbers(2));
+    const errors: { code?: string }[] = [];
+    const seen: number[] = [];
+    const consumer = queue.consume(({ data }) => void seen.push(data), {
+      ...all,
+      ackEveryMs,
+      leaseSeconds: 1,
+      onError: (error) => errors.push(error as { code?: string }),
+    });
+    await until(() => seen.length > 0);
+    const begun = performance.now();
+    await consumer.stop({ timeoutMs: 100 });
+    assert.ok(performance.now() - begun < 2_500, `${performance.now() - begun} ms`);
+    assert.ok(errors.some(({ code }) => code === 'lease_lost'));
+  };
+  // While it acks what was handled, and when it gives back the rest.
+  await Promise.all([stopped(0), stopped(10_000)]);
+});
+
 test('an empty queue is not asked without a pause, though nothing is waited for', async (t) => {
   let pops = 0;
   const client = await clientOf(t, {
