@@ -75,8 +75,17 @@ export class Node {
     return node;
   }
 
-  /** Makes the place a copy of this one that follows it: from then on nothing is acknowledged here that it does not have. */
-  async feed(standby: Node): Promise<void> {
+  /** Where it is reached without the network of {@link network}. */
+  get socket(): string {
+    return join(this.cluster, SOCKET);
+  }
+
+  /**
+   * Makes the place a copy of this one that follows it: from then on nothing is acknowledged here that it does not have.
+   *
+   * @param settings of the standby, besides those.
+   */
+  async feed(standby: Node, settings: Record<string, string> = {}): Promise<void> {
     const { cluster } = standby;
     await this.sql(`SELECT pg_create_physical_replication_slot('${STANDBY}', true)`);
     await this.sql(`SELECT pg_backup_start('${STANDBY}', true)`);
@@ -97,9 +106,10 @@ export class Node {
       join(cluster, 'postgresql.auto.conf'),
       [
         '',
-        `primary_conninfo = 'host=${host} port=${port} user=${USER} application_name=${STANDBY}'`,
+        `primary_conninfo = 'host=${host} port=${port} user=${USER} dbname=${DATABASE} application_name=${STANDBY}'`,
         `primary_slot_name = '${STANDBY}'`,
         "synchronous_standby_names = ''",
+        ...Object.entries(settings).map(([name, value]) => `${name} = '${value}'`),
         '',
       ].join('\n'),
     );

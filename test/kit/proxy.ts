@@ -20,6 +20,8 @@ export interface TcpProxy {
    * connections are accepted and hear nothing.
    */
   swallow(direction?: 'both' | 'to_server' | 'to_client'): void;
+  /** Connections from now on go there, as when a name is given to another server; open ones stay. */
+  redirect(target: ProxyTarget): void;
   /** Holds every chunk back for so long, in both directions. */
   delay(ms: number): void;
   close(): Promise<void>;
@@ -31,13 +33,14 @@ export type ProxyTarget = { host: string; port: number } | { path: string };
 export async function startProxy(target: ProxyTarget): Promise<TcpProxy> {
   const pairs = new Set<{ client: Socket; server: Socket }>();
   const state = { refusing: false, toServer: true, toClient: true, delayMs: 0 };
+  let place = target;
 
   const listener = createServer((client) => {
     if (state.refusing) {
       client.resetAndDestroy();
       return;
     }
-    const server = 'path' in target ? connect(target.path) : connect(target.port, target.host);
+    const server = 'path' in place ? connect(place.path) : connect(place.port, place.host);
     const pair = { client, server };
     pairs.add(pair);
     client.setNoDelay(true);
@@ -85,6 +88,9 @@ export async function startProxy(target: ProxyTarget): Promise<TcpProxy> {
     swallow(direction = 'both') {
       if (direction !== 'to_client') state.toServer = false;
       if (direction !== 'to_server') state.toClient = false;
+    },
+    redirect(target) {
+      place = target;
     },
     delay(ms) {
       state.delayMs = ms;
