@@ -9,7 +9,10 @@ import type { Cleanup } from '../kit/cleanup.ts';
 import { items, openRig, sql } from './rig.ts';
 
 export interface RetainedPlan {
+  /** What the queue is configured to, seconds of the database's clock. */
   keptSeconds: number;
+  /** How many times as fast as the machine's clock the database's runs, from 1. */
+  clockSpeed: number;
   /** From the moment that the first messages are old enough, ms. */
   forMs: number;
   /**
@@ -29,16 +32,24 @@ const PUSHERS = 4;
 const BATCH = 50;
 /** The consumer's rest after a pop: far longer than a push takes. */
 const REST_MS = 150;
-const TABLES = ['log_segments', 'log_txns', 'log_partitions', 'log_consumers'];
+/** Hashes stay this long at least, whatever the queue says (050_retention.sql); seconds of the database's clock. */
+const HASHES_SECONDS = 900;
+const LOG = ['log_segments', 'log_partitions', 'log_consumers'];
+const HASHES = ['log_txns'];
 
 interface Size {
   at: number;
   segments: number;
   /** Pushes that were answered so shortly before that retention must still have them, or may. */
   recent: number;
-  /** The same with the time until a vacuum has come round: the most that there ever were. */
+  log: Files;
+  hashes: Files;
+}
+
+interface Files {
+  /** Pushes young enough for their rows to be kept, or gone for so short that no vacuum came round: the most so far. */
   written: number;
-  /** Of the tables with their indexes and what they keep outside their rows, bytes. */
+  /** Of the tables with their indexes and what they keep outside their rows. */
   bytes: number;
 }
 
@@ -48,13 +59,16 @@ export async function retained(
 ): Promise<void> {
   const rig = await openRig(t, 1, { RETENTION_INTERVAL: '500' });
   const [client] = rig.clients as [(typeof rig.clients)[number]];
+  if (plan.clockSpeed !== 1) await hasten(rig.db, plan.clockSpeed);
+  const keptMs = (plan.keptSeconds * 1000) / plan.clockSpeed;
+  const hashesMs = (Math.max(plan.keptSeconds, HASHES_SECONDS) * 1000) / plan.clockSpeed;
   await client.configure('kept', {
     retentionEnabled: true,
     retentionSeconds: plan.keptSeconds,
     dedupWindowSeconds: plan.keptSeconds,
   });
   const begun = performance.now();
-  const until = begun + plan.keptSeconds * 1000 + plan.forMs;
+  const until = begun + keptMs + plan.forMs;
   let pushed = 0;
   const answered: number[] = [];
   const push = async (worker: number) => {
@@ -94,25 +108,38 @@ export async function retained(
   const watch = async () => {
     while (performance.now() < until) {
       await sleep(Math.max(250, plan.forMs / 60));
-      const oldest = performance.now() - plan.keptSeconds * 1000 - LATE_MS;
-      const size = await sizeOf(rig.db);
-      const since = (from: number) => answered.length - answered.findIndex((at) => at >= from) + PUSHERS;
-      const written = Math.max(since(oldest - VACUUM_MS), sizes.at(-1)?.written ?? 0);
-      sizes.push({ ...size, at: performance.now() - begun, recent: since(oldest), written });
+      const now = performance.now();
+      const { segments, log, hashes } = await sizeOf(rig.db);
+      const pushesOf = (ms: number) =>
+        answered.length - answered.findIndex((at) => at >= now - ms - LATE_MS) + PUSHERS;
+      const files = (bytes: number, ms: number, before: Files | undefined): Files => ({
+        written: Math.max(pushesOf(ms + VACUUM_MS), before?.written ?? 0),
+        bytes,
+      });
+      sizes.push({
+        at: now - begun,
+        segments,
+        recent: pushesOf(keptMs),
+        log: files(log, keptMs, sizes.at(-1)?.log),
+        hashes: files(hashes, hashesMs, sizes.at(-1)?.hashes),
+      });
     }
   };
   await Promise.all([...Array.from({ length: PUSHERS }, (_, worker) => push(worker)), consume(), watch()]);
-  const settled = sizes.filter(({ at }) => at > plan.keptSeconds * 1000 + plan.forMs / 6);
+  const settled = sizes.filter(({ at }) => at > keptMs + plan.forMs / 6);
   const third = settled.length / 3;
   const early = settled.slice(0, Math.ceil(third));
   const late = settled.slice(Math.floor(2 * third));
   // The rate of the pushes follows what else the machine does, so rows and bytes are held against the pushes of their time.
   const rows = Math.max(...settled.map(({ segments, recent }) => segments / recent));
-  const bytesAPush = (list: Size[]) => Math.max(...list.map(({ bytes, written }) => bytes / written));
+  const bytesAPush = (list: Size[], part: 'log' | 'hashes') =>
+    Math.max(...list.map(({ [part]: { bytes, written } }) => bytes / written));
   const figures = (list: Size[]) => ({
     segments: Math.max(...list.map(({ segments }) => segments)),
-    megabytes: Math.round(Math.max(...list.map(({ bytes }) => bytes)) / 2 ** 20),
-    bytesAPush: Math.round(bytesAPush(list)),
+    logMegabytes: Math.max(...list.map(({ log }) => megabytes(log.bytes))),
+    logBytesAPush: Math.round(bytesAPush(list, 'log')),
+    hashesMegabytes: Math.max(...list.map(({ hashes }) => megabytes(hashes.bytes))),
+    hashesBytesAPush: Math.round(bytesAPush(list, 'hashes')),
   });
   t.diagnostic(
     JSON.stringify({
@@ -122,14 +149,21 @@ export async function retained(
       rowsAPushInTime: Number(rows.toFixed(2)),
       early: figures(early),
       late: figures(late),
-      // Seconds, rows, megabytes.
+      // Seconds, rows, megabytes of the log, megabytes of the hashes.
       course: settled
         .filter((_, i) => i % Math.ceil(settled.length / 20) === 0)
-        .map(({ at, segments, bytes }) => [at / 1000, segments, bytes / 2 ** 20].map(Math.round)),
+        .map(({ at, segments, log, hashes }) => [
+          Math.round(at / 1000),
+          segments,
+          megabytes(log.bytes),
+          megabytes(hashes.bytes),
+        ]),
     }),
   );
   assert.ok(rows <= 1, `${rows.toFixed(2)} rows for each push that is young enough`);
-  if (plan.files !== null) assert.ok(bytesAPush(late) <= plan.files * bytesAPush(early), 'files');
+  for (const part of ['log', 'hashes'] as const) {
+    if (plan.files !== null) assert.ok(bytesAPush(late, part) <= plan.files * bytesAPush(early, part), part);
+  }
   // The consumer is behind what is removed, and goes on there.
   assert.ok(delivered < pushed / 2, `${delivered} of ${pushed}: the consumer is not slow`);
   assert.equal(last.size, LANES, 'lanes that came to their turn');
@@ -141,12 +175,28 @@ function orderOf(transactionId: string): number {
   return n * BATCH + i;
 }
 
-async function sizeOf(db: Database): Promise<Pick<Size, 'segments' | 'bytes'>> {
-  const [row] = await sql<{ segments: number; bytes: number }>(
+async function sizeOf(db: Database): Promise<{ segments: number; log: number; hashes: number }> {
+  const bytes = (tables: string[]) =>
+    `(SELECT sum(pg_total_relation_size(('queen.' || name)::regclass))::bigint
+        FROM unnest(string_to_array('${tables.join()}', ',')) AS name)`;
+  const [row] = await sql<{ segments: number; log: number; hashes: number }>(
     db,
-    `SELECT (SELECT count(*) FROM queen.log_segments) AS segments,
-            (SELECT sum(pg_total_relation_size(('queen.' || name)::regclass))::bigint
-               FROM unnest(string_to_array('${TABLES.join()}', ',')) AS name) AS bytes`,
+    `SELECT (SELECT count(*) FROM queen.log_segments) AS segments, ${bytes(LOG)} AS log, ${bytes(HASHES)} AS hashes`,
   );
   return row!;
+}
+
+function megabytes(bytes: number): number {
+  return Math.round(bytes / 2 ** 20);
+}
+
+/** From now on the database's clock, by which everything is kept and removed, runs so many times as fast. */
+async function hasten(db: Database, speed: number): Promise<void> {
+  await sql(
+    db,
+    `DO $$ BEGIN EXECUTE format(
+       'CREATE OR REPLACE FUNCTION queen.clock() RETURNS timestamptz LANGUAGE sql VOLATILE
+        AS $f$ SELECT %L::timestamptz + (clock_timestamp() - %1$L::timestamptz) * ${speed} $f$', clock_timestamp());
+     END $$`,
+  );
 }
