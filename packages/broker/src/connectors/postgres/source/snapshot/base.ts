@@ -23,6 +23,8 @@ export class ChunkBase {
   #unlisted: number | null = null;
   #settled = false;
   #printed: SnapshotBase | null = null;
+  /** The former and the own ones as texts, to which each transaction adds its own; null: to be made anew. */
+  #texts: string[] | null = null;
 
   constructor(stored: SnapshotBase | null) {
     this.#stored = stored;
@@ -53,8 +55,10 @@ export class ChunkBase {
   carried(xid: number): void {
     if (this.#own.has(xid)) return;
     this.#printed = null;
-    if (this.#own.size < DELIVERED_MAX) this.#own.add(xid);
-    else if (this.#unlisted === null || ((xid - this.#unlisted) | 0) > 0) this.#unlisted = xid;
+    if (this.#own.size < DELIVERED_MAX) {
+      this.#own.add(xid);
+      if (this.#sees !== null) this.#texts?.push(String(this.#sees.widen(xid)));
+    } else if (this.#unlisted === null || ((xid - this.#unlisted) | 0) > 0) this.#unlisted = xid;
   }
 
   /**
@@ -63,6 +67,7 @@ export class ChunkBase {
    */
   saw(visibility: Visibility): void {
     this.#printed = null;
+    this.#texts = null;
     this.#settled = true;
     this.#former = this.#former.filter((xid) => !visibility.sees(xid));
     for (const xid of this.#own) if (visibility.seesLow(xid)) this.#own.delete(xid);
@@ -81,6 +86,8 @@ export class ChunkBase {
 
   #delivered(near: Visibility): string[] | null {
     if (this.#unlisted !== null || this.#former.length + this.#own.size > DELIVERED_MAX) return null;
-    return [...this.#former, ...[...this.#own].map((xid) => near.widen(xid))].map(String);
+    this.#texts ??= [...this.#former, ...[...this.#own].map((xid) => near.widen(xid))].map(String);
+    // A copy: what a pointer says must not change while it is being written.
+    return this.#texts.slice();
   }
 }
