@@ -10,7 +10,7 @@ import type { PartitionMemo } from '../push/partition_memo.ts';
 import type { Provisioner } from '../push/provisioner.ts';
 import { follow, type GroupedRequest, groupRequest } from '../push/unit.ts';
 import { sealMissing } from '../sealing.ts';
-import type { PushResult } from '../types.ts';
+import type { PushItem, PushResult } from '../types.ts';
 import type { Announcement } from '../wake/announcer.ts';
 import { Rollback, refuse } from './refusal.ts';
 import type { TransactionRequest, TransactionResult } from './types.ts';
@@ -35,10 +35,11 @@ export class Pushes {
   constructor(deps: PushesDeps, request: TransactionRequest, nowMs: number) {
     this.#deps = deps;
     const { tenant, producerSub } = request;
-    const items = request.operations.flatMap((operation, index) => {
-      if (operation.type !== 'push') return [];
+    const items: PushItem[] = [];
+    request.operations.forEach((operation, index) => {
+      if (operation.type !== 'push') return;
       this.#indexes.push(index);
-      return [operation.item];
+      items.push(operation.item);
     });
     this.#grouped = groupRequest({ tenant, items, producerSub }, nowMs);
     this.bytes = this.#grouped.bytes;

@@ -96,32 +96,30 @@ export class JsonWriter {
   raw(bytes: Uint8Array, from: number, to: number): void {
     const length = to - from;
     this.#reserve(length);
-    if (length > WALKED_MAX) this.#bytes.set(bytes.subarray(from, to), this.#at);
-    else for (let i = 0; i < length; i++) this.#bytes[this.#at + i] = bytes[from + i]!;
-    this.#at += length;
+    const out = this.#bytes;
+    const at = this.#at;
+    if (length > WALKED_MAX) out.set(bytes.subarray(from, to), at);
+    else for (let i = 0; i < length; i++) out[at + i] = bytes[from + i]!;
+    this.#at = at + length;
   }
 
   /**
-   * A string with its quotes, from its UTF-8. Escaped are the quote, the backslash and what is below U+0020, nothing else.
+   * A string with its quotes, from what should be its UTF-8. Escaped are the quote, the backslash and what is below U+0020,
+   * nothing else. False: all of it is ASCII; else it was not looked at whether it is UTF-8.
    */
-  utf8(bytes: Uint8Array, from: number, to: number): void {
+  utf8(bytes: Uint8Array, from: number, to: number): boolean {
     const length = to - from;
     if (length > ESCAPED_BLINDLY_MAX) {
       const escapes = countEscapes(bytes, from, to);
       this.#reserve(length + escapes * (ESCAPE_BYTES_MAX - 1) + 2);
-      if (escapes === 0) {
-        this.#bytes[this.#at] = QUOTE;
-        this.#bytes.set(bytes.subarray(from, to), this.#at + 1);
-        this.#at += length + 2;
-        this.#bytes[this.#at - 1] = QUOTE;
-        return;
-      }
     } else this.#reserve(length * ESCAPE_BYTES_MAX + 2);
     const out = this.#bytes;
     let at = this.#at;
+    let all = 0;
     out[at++] = QUOTE;
     for (let i = from; i < to; i++) {
       const byte = bytes[i]!;
+      all |= byte;
       if (byte >= 0x20 && byte !== QUOTE && byte !== BACKSLASH) {
         out[at++] = byte;
         continue;
@@ -141,6 +139,7 @@ export class JsonWriter {
     }
     out[at++] = QUOTE;
     this.#at = at;
+    return all > 0x7f;
   }
 
   /** A safe integer, not negative. */

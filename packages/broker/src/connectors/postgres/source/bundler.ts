@@ -40,14 +40,26 @@ export interface Bundle {
 /** What a message costs besides its payload and its names. */
 const MESSAGE_BYTES = 64;
 
+const queueBytes = byteLengths();
+const partitionBytes = byteLengths();
+
 export function messageBytes({ queue, partition, payload, transactionId }: OutMessage): number {
   return (
-    payload.length +
-    Buffer.byteLength(queue) +
-    Buffer.byteLength(partition) +
-    transactionId.length +
-    MESSAGE_BYTES
+    payload.length + queueBytes(queue) + partitionBytes(partition) + transactionId.length + MESSAGE_BYTES
   );
+}
+
+/** Bytes of a name in UTF-8, which is mostly the one before. */
+function byteLengths(): (name: string) => number {
+  let last = '';
+  let bytes = 0;
+  return (name) => {
+    if (name !== last) {
+      last = name;
+      bytes = Buffer.byteLength(name);
+    }
+    return bytes;
+  };
 }
 
 class Gathering {
@@ -56,14 +68,9 @@ class Gathering {
   transactions = 0;
   snapshotRows = 0;
 
-  add(message: OutMessage, bytes: number): void {
-    this.messages.push(message);
+  add(messages: readonly OutMessage[], bytes: number): void {
+    for (const message of messages) this.messages.push(message);
     this.bytes += bytes;
-  }
-
-  join(other: Gathering): void {
-    for (const message of other.messages) this.messages.push(message);
-    this.bytes += other.bytes;
   }
 }
 
@@ -119,14 +126,12 @@ export class Bundler {
   change(raw: number, messages: readonly OutMessage[]): void {
     const open = this.#open;
     invariant(open !== null, 'bundler_change', { raw });
-    const sizes = messages.map(messageBytes);
-    const bytes = sizes.reduce((sum, size) => sum + size, 0);
+    let bytes = 0;
+    for (const message of messages) bytes += messageBytes(message);
     if (open.gathered.messages.length > 0 && !this.#fits(open.gathered, messages.length, bytes)) {
       this.#cut(open, raw);
     }
-    messages.forEach((message, i) => {
-      open.gathered.add(message, sizes[i]!);
-    });
+    open.gathered.add(messages, bytes);
   }
 
   commit(endLsn: bigint, nowMs: number): void {
@@ -137,7 +142,7 @@ export class Bundler {
     if (gathered.messages.length > 0) {
       if (!this.#fits(this.#ready, gathered.messages.length, gathered.bytes)) this.flush();
       if (this.#ready.messages.length === 0) this.#ready = gathered;
-      else this.#ready.join(gathered);
+      else this.#ready.add(gathered.messages, gathered.bytes);
       this.#ready.transactions++;
     }
     this.#added({ lsn: endLsn, inTxn: null, snapshot: this.snapshot }, nowMs);
@@ -147,7 +152,7 @@ export class Bundler {
   row(message: OutMessage, lsn: bigint, state: SnapshotState | null, nowMs: number): void {
     const bytes = messageBytes(message);
     if (!this.#fits(this.#ready, 1, bytes)) this.flush();
-    this.#ready.add(message, bytes);
+    this.#ready.add([message], bytes);
     this.#ready.snapshotRows++;
     this.snapshot = state;
     this.#added({ lsn: this.#furthest(lsn), inTxn: null, snapshot: state }, nowMs);

@@ -129,12 +129,7 @@ export class Committer {
     const sent = broker.transaction({
       tenant,
       origin: 'connector',
-      operations: bundle.messages.map(
-        ({ queue, partition, payload, transactionId }): TransactionOperation => ({
-          type: 'push',
-          item: { queue, partition, payload, transactionId },
-        }),
-      ),
+      operations: bundle.messages.map((item): TransactionOperation => ({ type: 'push', item })),
       kv: [
         {
           op: 'put',

@@ -69,8 +69,10 @@ const OPERATIONS: readonly Operation[] = ['c', 'u', 'd', 'r'];
 const WRITER_BYTES = 64 * 1024;
 const shared = new JsonWriter(WRITER_BYTES);
 
-const AFTER = Buffer.from('},"after":');
-const BEFORE = Buffer.from(',"before":');
+const AFTER = Buffer.from('},"after":{');
+const NO_AFTER = Buffer.from('},"after":null');
+const BEFORE = Buffer.from(',"before":{');
+const NO_BEFORE = Buffer.from(',"before":null');
 const NOTHING: readonly number[] = [];
 
 export class TableEncoder {
@@ -80,8 +82,9 @@ export class TableEncoder {
   readonly key: readonly number[];
   readonly #partition: readonly number[] | null;
   readonly #forms: readonly ValueForm[];
-  /** `"name":` of each column. */
+  /** `"name":` of each column, and what stands before the value of one that is not the first. */
   readonly #members: readonly Buffer[];
+  readonly #nextMembers: readonly Buffer[];
   readonly #names: readonly string[];
   /** `{"op":"c","table":"public.t","key":{` */
   readonly #heads: Readonly<Record<Operation, Buffer>>;
@@ -104,6 +107,7 @@ export class TableEncoder {
     });
     this.#names = relation.columns.map(({ name }) => JSON.stringify(name));
     this.#members = this.#names.map((name) => Buffer.from(`${name}:`));
+    this.#nextMembers = this.#names.map((name) => Buffer.from(`,${name}:`));
     const table = JSON.stringify(this.table);
     this.#heads = Object.fromEntries(
       OPERATIONS.map((op) => [op, Buffer.from(`{"op":"${op}","table":${table},"key":{`)]),
@@ -206,12 +210,18 @@ export class TableEncoder {
     const head = this.#heads[op];
     writer.raw(head, 0, head.length);
     this.#columns(writer, row, this.key);
-    writer.raw(AFTER, 0, AFTER.length);
-    if (after === null) writer.ascii('null');
-    else this.#object(writer, after, unchanged.length === 0 ? this.#all : this.#without(unchanged));
-    writer.raw(BEFORE, 0, BEFORE.length);
-    if (before === null) writer.ascii('null');
-    else this.#object(writer, before, whole ? this.#all : this.key);
+    if (after === null) writer.raw(NO_AFTER, 0, NO_AFTER.length);
+    else {
+      writer.raw(AFTER, 0, AFTER.length);
+      this.#columns(writer, after, unchanged.length === 0 ? this.#all : this.#without(unchanged));
+      writer.ascii('}');
+    }
+    if (before === null) writer.raw(NO_BEFORE, 0, NO_BEFORE.length);
+    else {
+      writer.raw(BEFORE, 0, BEFORE.length);
+      this.#columns(writer, before, whole ? this.#all : this.key);
+      writer.ascii('}');
+    }
     if (unchanged.length > 0) this.#list(writer, unchanged);
     place.write(writer, seq);
     writer.ascii('}');
@@ -238,20 +248,16 @@ export class TableEncoder {
     writer.ascii(']');
   }
 
-  #object(writer: JsonWriter, row: Tuple, columns: readonly number[]): void {
-    writer.ascii('{');
-    this.#columns(writer, row, columns);
-    writer.ascii('}');
-  }
-
   #columns(writer: JsonWriter, row: Tuple, columns: readonly number[]): void {
+    const { bytes, kinds, starts, ends } = row;
+    let members = this.#members;
     for (let i = 0; i < columns.length; i++) {
       const column = columns[i]!;
-      if (i > 0) writer.ascii(',');
-      const member = this.#members[column]!;
+      const member = members[column]!;
+      members = this.#nextMembers;
       writer.raw(member, 0, member.length);
-      if (row.kinds[column] !== CELL.text) writer.ascii('null');
-      else writeValue(writer, this.#forms[column]!, row.bytes, row.starts[column]!, row.ends[column]!);
+      if (kinds[column] !== CELL.text) writer.ascii('null');
+      else writeValue(writer, this.#forms[column]!, bytes, starts[column]!, ends[column]!);
     }
   }
 }

@@ -65,6 +65,7 @@ export class Pipeline implements StreamHandler {
   #held = false;
   #paused = false;
   #ended = false;
+  /** Also the time of what came: one look at the clock a message. */
   #heardMs: number;
   /** Who knows when an earlier stream did it: this one does it soon. */
   #advancedMs = Number.NEGATIVE_INFINITY;
@@ -76,6 +77,7 @@ export class Pipeline implements StreamHandler {
     this.#options = options;
     const { settings, committer, clock, snapshot, tables, types } = options;
     const start = committer.pointer;
+    this.#heardMs = clock.now();
     this.#failure = new Promise<never>((_, reject) => {
       this.#fail = reject;
     });
@@ -100,9 +102,8 @@ export class Pipeline implements StreamHandler {
       emitTruncates: settings.onTruncate === 'emit',
       bundler: this.#bundler,
       snapshot,
-      nowMs: () => clock.now(),
+      nowMs: () => this.#heardMs,
     });
-    this.#heardMs = clock.now();
   }
 
   /** Ends it with an error, from outside. */

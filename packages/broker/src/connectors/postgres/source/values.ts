@@ -83,9 +83,12 @@ export function writeValue(
     writer.ascii(bytes[from] === 0x74 ? 'true' : 'false');
     return;
   }
+  if (form === 'string') {
+    if (writer.utf8(bytes, from, to) && !isUtf8(bytes.subarray(from, to))) throw new EncodingFault();
+    return;
+  }
   assertUtf8(bytes, from, to);
-  if (form === 'string') writer.utf8(bytes, from, to);
-  else if (form === 'json') writeJson(writer, bytes, from, to);
+  if (form === 'json') writeJson(writer, bytes, from, to);
   else if (typeof form === 'object') writeArray(writer, form, bytes, from, to);
   else writeTimestamp(writer, bytes, from, to, form === 'timestamptz');
 }
@@ -105,25 +108,28 @@ const PLUS = 0x2b;
 
 /** Of `NaN`, `Infinity` and the like it is not. */
 function isJsonNumber(bytes: Uint8Array, from: number, to: number): boolean {
-  let at = from;
-  const digits = () => {
-    const start = at;
-    while (at < to && bytes[at]! >= DIGIT_0 && bytes[at]! <= DIGIT_9) at++;
-    return at > start;
-  };
-  if (bytes[at] === MINUS) at++;
-  if (bytes[at] === DIGIT_0 && at < to) at++;
-  else if (!digits()) return false;
-  if (at < to && bytes[at] === 0x2e) {
-    at++;
-    if (!digits()) return false;
+  const start = bytes[from] === MINUS ? from + 1 : from;
+  let at = digitsEnd(bytes, start, to);
+  if (at === start || (bytes[start] === DIGIT_0 && at > start + 1)) return false;
+  if (at === to) return true;
+  if (bytes[at] === 0x2e) {
+    const fraction = at + 1;
+    at = digitsEnd(bytes, fraction, to);
+    if (at === fraction) return false;
   }
   if (at < to && (bytes[at]! | 0x20) === 0x65) {
-    at++;
-    if (at < to && (bytes[at] === PLUS || bytes[at] === MINUS)) at++;
-    if (!digits()) return false;
+    const signed = at + 1 < to && (bytes[at + 1] === PLUS || bytes[at + 1] === MINUS);
+    const exponent = at + (signed ? 2 : 1);
+    at = digitsEnd(bytes, exponent, to);
+    if (at === exponent) return false;
   }
   return at === to;
+}
+
+function digitsEnd(bytes: Uint8Array, from: number, to: number): number {
+  let at = from;
+  while (at < to && bytes[at]! >= DIGIT_0 && bytes[at]! <= DIGIT_9) at++;
+  return at;
 }
 
 /** Objects and arrays around a value in an event: the event, its row, and the dimensions of an array. */
