@@ -1,4 +1,4 @@
-import type { AckResult, MessageRef, Outcome } from '@queen-mq/client';
+import { AckError, AckInDoubtError, type AckResult, type MessageRef, type Outcome } from '@queen-mq/client';
 import { type Command, Option } from 'commander';
 import { type Call, does } from '../call.ts';
 import { usage } from '../exit.ts';
@@ -20,7 +20,10 @@ const COLUMNS: readonly Column<AckResult>[] = [
   { title: 'TRANSACTION ID', of: ({ transactionId }) => transactionId },
   {
     title: 'RESULT',
-    of: ({ success, dlq, noop }) => (!success ? 'refused' : dlq ? 'dead letter' : noop ? 'was done' : 'done'),
+    of: ({ success, inDoubt, dlq, noop }) => {
+      if (!success) return inDoubt === true ? 'in doubt' : 'refused';
+      return dlq ? 'dead letter' : noop ? 'was done' : 'done';
+    },
   },
   { title: 'LEASE', of: ({ leaseReleased }) => (leaseReleased ? 'over' : 'held') },
   { title: 'ERROR', of: ({ error }) => error, cut: true },
@@ -83,9 +86,13 @@ async function settle(call: Call<Options>, ids: readonly string[], outcome: Outc
   const { queen, out, options, signal } = call;
   const messages = ids.length === 1 && ids[0] === '-' ? read(await textOf('-')) : typed(ids, options);
   if (messages.length === 0) return out.note('no messages to ack');
-  const results = await queen.ack(messages, outcome, { error: options.error, signal });
-  out.rows(results, COLUMNS, '');
-  if (results.some(({ success }) => !success)) call.ends('failure');
+  try {
+    out.rows(await queen.ack(messages, outcome, { error: options.error, signal }), COLUMNS, '');
+  } catch (error) {
+    if (!(error instanceof AckError || error instanceof AckInDoubtError)) throw error;
+    out.rows(error.results, COLUMNS, '');
+    call.ends(error instanceof AckError ? 'failure' : 'inDoubt');
+  }
 }
 
 function typed(ids: readonly string[], { partitionId, lease, group }: Options): MessageRef[] {

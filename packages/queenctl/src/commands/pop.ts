@@ -1,7 +1,7 @@
 import type { Message } from '@queen-mq/client';
 import { type Command, Option } from 'commander';
 import { type Call, does } from '../call.ts';
-import { Failure, usage } from '../exit.ts';
+import { usage } from '../exit.ts';
 import { durationMs, durationSeconds, instantOr, integer } from '../input/values.ts';
 import type { Column } from '../output/table.ts';
 import { count } from '../output/text.ts';
@@ -84,13 +84,7 @@ async function pop(call: Call<Options>, name: string): Promise<void> {
     return;
   }
   // Also when it was interrupted meanwhile: they have been printed.
-  const results = await queen.ack(messages, ack === 'auto' ? 'completed' : 'retry');
-  const refused = results.filter(({ success }) => !success);
-  if (refused.length > 0)
-    throw new Failure(
-      'failure',
-      `${refused.length} of ${results.length} acks were refused: ${refused[0]!.error}`,
-    );
+  await queen.ack(messages, ack === 'auto' ? 'completed' : 'retry');
 }
 
 /** Where a group that is new begins. */
