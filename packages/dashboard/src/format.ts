@@ -3,6 +3,13 @@
 const WHOLE = new Intl.NumberFormat('en');
 const COMPACT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 const RELATIVE = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
+const CLOCK = new Intl.DateTimeFormat('en-GB', {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  fractionalSecondDigits: 3,
+});
+const DAY = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 const EXACT = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
 
 /** `12,345`. An en dash where there is no number. */
@@ -66,6 +73,13 @@ export function relative(iso: string, nowMs = Date.now()): string {
   if (size < 3_600) return RELATIVE.format(Math.round(seconds / 60), 'minute');
   if (size < 86_400) return RELATIVE.format(Math.round(seconds / 3_600), 'hour');
   return RELATIVE.format(Math.round(seconds / 86_400), 'day');
+}
+
+/** To the millisecond, with the day unless it is today: for lists of what happened one after another. */
+export function moment(iso: string, now = new Date()): string {
+  const at = new Date(iso);
+  const time = CLOCK.format(at);
+  return at.toDateString() === now.toDateString() ? time : `${DAY.format(at)}, ${time}`;
 }
 
 /** In the reader's own time zone, to the second. */

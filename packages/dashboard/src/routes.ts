@@ -21,9 +21,33 @@ interface NavItem {
 
 export const NAVIGATION: readonly { title: string | null; items: readonly NavItem[] }[] = [
   { title: null, items: [{ text: 'Overview', to: '/', icon: 'overview' }] },
+  {
+    title: 'Data',
+    items: [
+      { text: 'Queues', to: '/queues', icon: 'queues' },
+      { text: 'Messages', to: '/messages', icon: 'messages' },
+    ],
+  },
+  {
+    title: 'System',
+    items: [
+      { text: 'Brokers', to: '/brokers', icon: 'brokers' },
+      { text: 'PostgreSQL', to: '/postgres', icon: 'database' },
+    ],
+  },
 ];
 
-export const ROUTES: readonly Route[] = [{ path: '/', load: () => import('./pages/overview.tsx') }];
+export const ROUTES: readonly Route[] = [
+  { path: '/', load: () => import('./pages/overview.tsx') },
+  { path: '/queues', load: () => import('./pages/queues.tsx') },
+  { path: '/queues/:queue', load: () => import('./pages/queue.tsx') },
+  { path: '/queues/:queue/settings', load: () => import('./pages/queue_settings.tsx') },
+  { path: '/queues/:queue/partitions/:partition', load: () => import('./pages/partition.tsx') },
+  { path: '/messages', load: () => import('./pages/messages.tsx') },
+  { path: '/messages/:partitionId/:transactionId', load: () => import('./pages/message.tsx') },
+  { path: '/brokers', load: () => import('./pages/brokers.tsx') },
+  { path: '/postgres', load: () => import('./pages/postgres.tsx') },
+];
 
 export function routeOf(path: string): { route: Route; params: PageParams } | null {
   for (const route of ROUTES) {

@@ -1,9 +1,10 @@
 /** What reads of statistics have in common: a time, and what narrows them. */
-import type { Asked, QueueFilter } from '../engine/statistics/face.ts';
+import type { Asked, PageWanted, QueueFilter } from '../engine/statistics/face.ts';
+import { SEARCH_CHARACTERS_MAX } from './api/schemas.ts';
 import { badQuery } from './errors.ts';
 import { formatMicros } from './instants.ts';
 import { queryName } from './names.ts';
-import type { Query } from './query.ts';
+import type { PageSize, Query } from './query.ts';
 
 const DAY_MICROS = 86_400_000_000;
 /** As long as numbers may be kept. */
@@ -43,6 +44,30 @@ export function oneOf<W extends string>(
   const text = query.text(name);
   if (text === null || text === '') return null;
   return words.find((word) => word === text);
+}
+
+/**
+ * What a list shows of many rows: `search` (a part of a name), `sort`, one of `sorts` (the first unless given), `order`
+ * (`asc` unless given), `limit` and `offset`.
+ */
+export function readPage<Sort extends string>(
+  query: Query,
+  sorts: readonly [Sort, ...Sort[]],
+  size: PageSize,
+): PageWanted<Sort> {
+  const search = query.text('search') ?? '';
+  if (search.length > SEARCH_CHARACTERS_MAX || search.includes('\0'))
+    throw badQuery('search', `must have at most ${SEARCH_CHARACTERS_MAX} characters, and no NUL`);
+  const sort = oneOf(query, 'sort', sorts);
+  if (sort === undefined) throw badQuery('sort', `must be one of ${sorts.join(', ')}`);
+  const order = oneOf(query, 'order', ['asc', 'desc']);
+  if (order === undefined) throw badQuery('order', 'must be asc or desc');
+  return {
+    search: search === '' ? null : search,
+    sort: sort ?? sorts[0],
+    descending: order === 'desc',
+    ...query.page(size),
+  };
 }
 
 export function timeRange({ fromMicros, toMicros }: { fromMicros: number; toMicros: number }) {

@@ -91,6 +91,17 @@ export interface DeadMessageRow {
   failedAtMicros: number;
 }
 
+export interface FoundMessage {
+  queue: string;
+  partition: string;
+  partitionId: number;
+  offset: number;
+  /** When it was stored; of what only a dead letter keeps, when that was made. */
+  atMicros: number;
+  /** A dead letter keeps it. */
+  dead: boolean;
+}
+
 const SEGMENT = 'base_offset AS base, end_offset AS "end", created_at AS "createdAtMicros", blob';
 const SEGMENTS = statement(
   'message_segments',
@@ -114,6 +125,11 @@ const PLACE = statement(
   'message_place',
   `SELECT queue, namespace, task, partition, options, txns_start AS "txnsStart", named
      FROM queen.message_place($1::uuid, $2::bigint)`,
+);
+const FIND = statement(
+  'message_find',
+  `SELECT queue, partition, partition_id AS "partitionId", at_offset AS "offset", at AS "atMicros", dead
+     FROM queen.message_find($1::uuid, $2::text, $3::bytea, $4::text, $5::int)`,
 );
 const LOCATE = statement('message_locate', 'SELECT queen.message_locate($1::bigint, $2::bytea) AS "offset"');
 const WALK = statement(
@@ -190,6 +206,18 @@ export async function messagePlace(
 ): Promise<MessagePlace | null> {
   const rows = await db.query<MessagePlace>(PLACE, [tenant, partitionId], { readOnly: true });
   return rows[0] ?? null;
+}
+
+/** Where a transactionId is stored or kept by dead letters, in one queue or all of the tenant's (null); the newest first. */
+export function findMessages(
+  db: Queryable,
+  tenant: string,
+  queue: string | null,
+  hash: Buffer,
+  transactionId: string,
+  limit: number,
+): Promise<FoundMessage[]> {
+  return db.query<FoundMessage>(FIND, [tenant, queue, hash, transactionId, limit], { readOnly: true });
 }
 
 /** The newest offset of a transactionId by its hash (16 bytes); null: the sidecar does not know it. */

@@ -1,6 +1,7 @@
 /** The rollup of where everything stands (sql/150_statistics.sql), one function a procedure. */
 import { int8Array } from './arrays.ts';
 import { type Queryable, statement } from './database.ts';
+import type { PageWanted } from './partitions.ts';
 
 /** What narrows a read; null: everything. */
 export interface QueueFilter {
@@ -25,6 +26,15 @@ export interface StandingQueue {
   retainedBytes: number;
   segments: number;
 }
+
+export type QueueSort =
+  | 'name'
+  | 'partitions'
+  | 'total'
+  | 'pending'
+  | 'processing'
+  | 'deadLetter'
+  | 'retainedBytes';
 
 /** Sums; lags in microseconds and messages over the queues with something pending. */
 export interface StandingTotals {
@@ -66,19 +76,6 @@ export interface LivenessRow {
   pending: number;
 }
 
-export interface CountedPage {
-  id: number;
-  name: string;
-  total: number;
-  pending: number;
-  processing: number;
-  deadLetter: number;
-  consumed: number;
-  lastWriteMicros: number;
-  oldestAtMicros: number | null;
-  newestAtMicros: number | null;
-}
-
 export interface RefreshAge {
   finishedAtMicros: number;
   ageMs: number;
@@ -96,7 +93,7 @@ const QUEUES = statement(
   'stats_queues',
   `SELECT id, name, namespace, task, created_at AS "createdAtMicros", partitions, total, pending, processing,
           dead AS "deadLetter", consumed, retained_bytes AS "retainedBytes", segments, matches
-     FROM queen.stats_queues($1::uuid, $2::text, $3::text, $4::text, $5::int, $6::bigint)`,
+     FROM queen.stats_queues($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::text, $7::boolean, $8::int, $9::bigint)`,
 );
 const TOTALS = statement(
   'stats_totals',
@@ -126,13 +123,6 @@ const QUEUE_TOTALS = statement(
   'queue_totals',
   `SELECT partitions, total, pending, processing, dead AS "deadLetter" FROM queen.queue_totals($1::uuid, $2::bigint)`,
 );
-const QUEUE_PAGE = statement(
-  'queue_page',
-  `SELECT id, name, total, pending, processing, dead AS "deadLetter", consumed, last_write_at AS "lastWriteMicros",
-          oldest_at AS "oldestAtMicros", newest_at AS "newestAtMicros"
-     FROM queen.queue_page($1::bigint, $2::int, $3::bigint)`,
-);
-
 const USAGE = statement(
   'stats_usage',
   `SELECT kv_rows AS "kvRows", kv_bytes AS "kvBytes", timer_bytes AS "timerBytes" FROM queen.kv_usage
@@ -171,17 +161,17 @@ export async function refreshAge(db: Queryable): Promise<RefreshAge | null> {
   return row ?? null;
 }
 
-/** One page by name. */
+/** One page, and how many there are in all. */
 export async function standingQueues(
   db: Queryable,
   tenant: string,
   filter: QueueFilter,
-  page: { limit: number; skip: number },
+  page: PageWanted<QueueSort>,
 ): Promise<{ queues: StandingQueue[]; total: number }> {
   const { queue, namespace, task } = filter;
   const rows = await db.query<StandingQueue & { matches: number }>(
     QUEUES,
-    [tenant, queue, namespace, task, page.limit, page.skip],
+    [tenant, queue, namespace, task, page.search, page.sort, page.descending, page.limit, page.skip],
     READ,
   );
   return { queues: rows.map(({ matches: _matches, ...row }) => row), total: rows[0]?.matches ?? 0 };
@@ -238,13 +228,4 @@ export async function queueTotals(
 ): Promise<{ partitions: number; total: number; pending: number; processing: number; deadLetter: number }> {
   const rows = await db.query<Awaited<ReturnType<typeof queueTotals>>>(QUEUE_TOTALS, [tenant, queueId], READ);
   return rows[0]!;
-}
-
-/** Live counters of one page of its partitions, by name. */
-export function queuePage(
-  db: Queryable,
-  queueId: number,
-  page: { limit: number; skip: number },
-): Promise<CountedPage[]> {
-  return db.query<CountedPage>(QUEUE_PAGE, [queueId, page.limit, page.skip], READ);
 }

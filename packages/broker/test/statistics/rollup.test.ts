@@ -21,7 +21,7 @@ import {
 } from '../retention/log_fixture.ts';
 
 const EVERYTHING = { queue: null, namespace: null, task: null };
-const ALL = { limit: 1_000, skip: 0 };
+const ALL = { search: null, sort: 'name', descending: false, limit: 1_000, skip: 0 } as const;
 
 function open(db: Database): StatsRefresh {
   const deps = { db, admission, clock: systemClock, log: silentLog, holder: 'test' };

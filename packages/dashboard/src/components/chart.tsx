@@ -22,11 +22,13 @@ interface ChartProps {
   format: (value: number) => string;
   /** Pixels. */
   height?: number;
+  /** Steps of the axis are powers of two: for bytes. */
+  binary?: boolean;
 }
 
 const COLOURS = ['--series-1', '--series-2', '--series-3', '--series-4'];
 
-export function Chart({ title, times, series, format, height = 180 }: ChartProps) {
+export function Chart({ title, times, series, format, height = 180, binary = false }: ChartProps) {
   const id = useId();
   const [open, setOpen] = useState(false);
   const [pointed, setPointed] = useState<number | null>(null);
@@ -45,7 +47,14 @@ export function Chart({ title, times, series, format, height = 180 }: ChartProps
         ))}
         {pointed !== null && times[index] !== undefined && <li class="muted">{exact(times[index])}</li>}
       </ul>
-      <Plot times={times} series={series} format={format} height={height} onPoint={setPointed} />
+      <Plot
+        times={times}
+        series={series}
+        format={format}
+        height={height}
+        binary={binary}
+        onPoint={setPointed}
+      />
       <details onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>Values</summary>
         {open && <Values title={title} times={times} series={series} format={format} />}
@@ -65,7 +74,7 @@ function sentence({ label, values }: Series, format: (value: number) => string):
   return `${label}: now ${format(last)}, between ${format(Math.min(...known))} and ${format(Math.max(...known))}.`;
 }
 
-function Values({ title, times, series, format }: Omit<ChartProps, 'height'>) {
+function Values({ title, times, series, format }: Omit<ChartProps, 'height' | 'binary'>) {
   return (
     <div class="values" tabIndex={0} role="region" aria-label={`Values of ${title}`}>
       <table>
@@ -100,7 +109,7 @@ interface PlotProps extends Required<Omit<ChartProps, 'title'>> {
   onPoint: (index: number | null) => void;
 }
 
-function Plot({ times, series, format, height, onPoint }: PlotProps) {
+function Plot({ times, series, format, height, binary, onPoint }: PlotProps) {
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const colours = useColourChanges();
@@ -120,6 +129,7 @@ function Plot({ times, series, format, height, onPoint }: PlotProps) {
         labels: series.map(({ label }) => label),
         colours: COLOURS,
         height,
+        binary,
         data: newest.current.data,
         format: (value) => newest.current.format(value),
         onPoint: (index) => newest.current.onPoint(index),

@@ -10,6 +10,8 @@ interface PlotOptions {
   /** Seconds since 1970, then the values of each line. */
   data: (number | null)[][];
   format: (value: number) => string;
+  /** Steps of the axis are powers of two: for bytes. */
+  binary: boolean;
   /** The place under the pointer; null: it has left. */
   onPoint: (index: number | null) => void;
 }
@@ -26,7 +28,7 @@ export function plot(element: HTMLElement, options: PlotOptions): UPlot {
     {
       width: element.clientWidth,
       height: options.height,
-      padding: [8, 8, 0, 0],
+      padding: [8, 20, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: { x: { time: true }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },
@@ -39,7 +41,8 @@ export function plot(element: HTMLElement, options: PlotOptions): UPlot {
         },
         {
           ...axis,
-          size: 58,
+          size: 62,
+          ...(options.binary ? { incrs: BINARY_STEPS } : {}),
           space: 34,
           values: (_, splits) => splits.map((value) => options.format(value)),
         },
@@ -50,7 +53,15 @@ export function plot(element: HTMLElement, options: PlotOptions): UPlot {
           const stroke = colour(options.colours[index % options.colours.length]!);
           const dash = index < 2 ? [] : [6, 3];
           const fill = options.labels.length === 1 ? `color-mix(in srgb, ${stroke} 12%, transparent)` : '';
-          return { label, stroke, dash, fill, width: 1.75, points: { show: false }, spanGaps: false };
+          return {
+            label,
+            stroke,
+            dash,
+            fill,
+            width: 1.75,
+            points: { show: true, size: 5, fill: stroke, filter: lonely },
+            spanGaps: false,
+          };
         }),
       ],
       hooks: { setCursor: [({ cursor }) => options.onPoint(cursor.idx ?? null)] },
@@ -59,6 +70,15 @@ export function plot(element: HTMLElement, options: PlotOptions): UPlot {
     element,
   );
 }
+
+const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+/** A value between two unknown ones is no line: it is shown as a dot. */
+const lonely: UPlot.Series.Points.Filter = (chart, line) => {
+  const values = chart.data[line]!;
+  const unknown = (index: number) => values[index] === null || values[index] === undefined;
+  return [...values.keys()].filter((index) => !unknown(index) && unknown(index - 1) && unknown(index + 1));
+};
 
 const TIME = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
 const DAY = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });

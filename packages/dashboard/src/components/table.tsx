@@ -1,5 +1,5 @@
 /** Tables of rows that come in pages from the broker. On a narrow screen each row becomes a block of names and values. */
-import type { ComponentChildren, VNode } from 'preact';
+import { type ComponentChildren, Fragment, type VNode } from 'preact';
 import { plural, whole } from '../format.ts';
 
 export interface Column<Row> {
@@ -10,6 +10,8 @@ export interface Column<Row> {
   right?: boolean;
   /** What the row is about: the head of its block on a narrow screen, and the row's header for a screen reader. */
   key?: boolean;
+  /** The key is long: identifiers. */
+  wide?: boolean;
   /** Never broken over lines. */
   tight?: boolean;
   /** Buttons and the like: no title on a narrow screen. */
@@ -31,11 +33,13 @@ interface TableProps<Row> {
   rows: readonly Row[];
   id: (row: Row) => string;
   sorting?: Sorting;
+  /** What a row opens into, over the whole width; null: it is closed. */
+  opened?: (row: Row) => VNode | null;
   /** Instead of a table without rows. */
   empty: VNode;
 }
 
-export function Table<Row>({ caption, columns, rows, id, sorting, empty }: TableProps<Row>) {
+export function Table<Row>({ caption, columns, rows, id, sorting, opened, empty }: TableProps<Row>) {
   if (rows.length === 0) return empty;
   // Roles are given by name: laid out as blocks, a table would lose its own.
   return (
@@ -51,18 +55,21 @@ export function Table<Row>({ caption, columns, rows, id, sorting, empty }: Table
         </thead>
         <tbody role="rowgroup">
           {rows.map((row) => (
-            <tr key={id(row)} role="row">
-              {columns.map((column) => (
-                <td
-                  key={column.title}
-                  role={column.key ? 'rowheader' : 'cell'}
-                  class={classOf(column)}
-                  data-label={column.title}
-                >
-                  {column.cell(row)}
-                </td>
-              ))}
-            </tr>
+            <Fragment key={id(row)}>
+              <tr role="row">
+                {columns.map((column) => (
+                  <td
+                    key={column.title}
+                    role={column.key ? 'rowheader' : 'cell'}
+                    class={classOf(column)}
+                    data-label={column.title}
+                  >
+                    {column.cell(row)}
+                  </td>
+                ))}
+              </tr>
+              <Opened columns={columns.length} content={opened?.(row) ?? null} />
+            </Fragment>
           ))}
         </tbody>
       </table>
@@ -70,8 +77,21 @@ export function Table<Row>({ caption, columns, rows, id, sorting, empty }: Table
   );
 }
 
-function classOf<Row>({ right, key, tight, bare }: Column<Row>): string {
-  return [right && 'right', key && 'key', tight && 'tight', bare && 'bare'].filter(Boolean).join(' ');
+function Opened({ columns, content }: { columns: number; content: VNode | null }) {
+  if (content === null) return null;
+  return (
+    <tr role="row" class="opened">
+      <td role="cell" colSpan={columns} class="bare">
+        {content}
+      </td>
+    </tr>
+  );
+}
+
+function classOf<Row>({ right, key, wide, tight, bare }: Column<Row>): string {
+  return [right && 'right', key && 'key', wide && 'wide', tight && 'tight', bare && 'bare']
+    .filter(Boolean)
+    .join(' ');
 }
 
 function Head<Row>({ column, sorting }: { column: Column<Row>; sorting: Sorting | undefined }) {

@@ -1,4 +1,4 @@
-import { exact, relative } from '../format.ts';
+import { exact, moment, relative } from '../format.ts';
 import { store, useStore } from '../store.ts';
 
 /** One clock for all times on the page. */
@@ -12,6 +12,15 @@ export function Ago({ at }: { at: string | null | undefined }) {
   return (
     <time dateTime={at} title={exact(at)}>
       {relative(at, nowMs)}
+    </time>
+  );
+}
+
+/** The time of day, to the millisecond; the whole instant on hover. For lists. */
+export function Moment({ at }: { at: string }) {
+  return (
+    <time dateTime={at} title={at}>
+      {moment(at)}
     </time>
   );
 }

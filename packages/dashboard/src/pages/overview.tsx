@@ -166,7 +166,11 @@ const COLUMNS: readonly Column<WorkloadRow>[] = [
     cell: ({ window }) => duration(window.avgLagMs === null ? null : window.avgLagMs / 1000),
   },
   { title: 'Pending', right: true, cell: ({ now }) => whole(now.pending) },
-  { title: 'Retained', right: true, cell: ({ now }) => bytes(now.retainedBytes) },
+  {
+    title: 'Retained',
+    right: true,
+    cell: ({ now }) => (now.retainedBytes === 0 ? '–' : bytes(now.retainedBytes)),
+  },
 ];
 
 function Busiest({ workload }: { workload: Workload }) {

@@ -62,6 +62,7 @@ export interface ConsumptionMode {
 
 export interface MessageDetail {
   partitionId: string;
+  offset: number;
   queue: string;
   partition: string;
   namespace: string;
@@ -84,12 +85,28 @@ export interface MessageDetail {
   options: QueueOptions;
 }
 
+export interface FoundMessage {
+  queue: string;
+  partition: string;
+  partitionId: string;
+  offset: number;
+  /** When it was stored; of what only a dead letter keeps, when that was made. */
+  atMicros: number;
+  /** A dead letter keeps it. */
+  dead: boolean;
+}
+
 export interface MessagesFace {
   /** The newest first. A page may be short where only a scan of very many segments would fill it. */
   list(
     tenant: TenantId,
     filter: MessageFilter,
   ): Promise<{ messages: ListedMessage[]; mode: ConsumptionMode }>;
+  /**
+   * Where a transactionId is stored or kept by dead letters, in one queue or all (null); the newest `limit`. Those whose
+   * hash was purged are not found.
+   */
+  find(tenant: TenantId, queue: string | null, transactionId: string, limit: number): Promise<FoundMessage[]>;
   /**
    * The newest message of that transactionId, or what its dead letter kept of it. Null: there is none.
    *

@@ -15,6 +15,7 @@ import { EngineError, fromStore } from '../errors.ts';
 import { QUEUE_MODE_GROUP, type QueueOptions, type TenantId, ZERO_UUID } from '../types.ts';
 import type {
   ConsumptionMode,
+  FoundMessage,
   ListedMessage,
   MessageContent,
   MessageDetail,
@@ -87,6 +88,18 @@ export class Messages implements MessagesFace {
     return { messages, mode: modeOf([...cursors.values()].flat()) };
   }
 
+  async find(
+    tenant: TenantId,
+    queue: string | null,
+    transactionId: string,
+    limit: number,
+  ): Promise<FoundMessage[]> {
+    if (transactionIdFault(transactionId, 'transactionId') !== null) return [];
+    const hash = hashTransactionIds([transactionId]);
+    const found = await this.#run((db) => store.findMessages(db, tenant, queue, hash, transactionId, limit));
+    return found.map((row) => ({ ...row, partitionId: String(row.partitionId) }));
+  }
+
   async get(tenant: TenantId, partitionId: string, transactionId: string): Promise<MessageDetail | null> {
     const id = parsePartitionId(partitionId);
     if (id === null || transactionIdFault(transactionId, 'transactionId') !== null) return null;
@@ -101,6 +114,7 @@ export class Messages implements MessagesFace {
     const deadFor = new Set(dead.map((row) => row.group));
     return {
       partitionId,
+      offset,
       queue: place.queue,
       partition: place.partition,
       namespace: place.namespace,

@@ -3,7 +3,14 @@
  * unless it says live; what has passed is from what brokers have written down, this one's up to now. Times in microseconds.
  */
 import type { BrokerBar, CountBar, ParkedBar, QueueTraffic, TrafficBar } from '../../store/analytics.ts';
-import type { LivenessRow, QueueFilter, StandingQueue, StandingTotals } from '../../store/rollup.ts';
+import type { PageWanted, PartitionCursor, PartitionSort } from '../../store/partitions.ts';
+import type {
+  LivenessRow,
+  QueueFilter,
+  QueueSort,
+  StandingQueue,
+  StandingTotals,
+} from '../../store/rollup.ts';
 import type { ServerStats } from '../../store/server_stats.ts';
 import type { MessageCounts, QueueOptions, TenantId } from '../types.ts';
 import type { Range } from './bars.ts';
@@ -18,17 +25,19 @@ export type {
   QueueTraffic,
   TrafficBar,
 } from '../../store/analytics.ts';
-export type { LivenessRow, QueueFilter, StandingQueue, StandingTotals } from '../../store/rollup.ts';
+export type { PageWanted, PartitionCursor, PartitionSort } from '../../store/partitions.ts';
+export type {
+  LivenessRow,
+  QueueFilter,
+  QueueSort,
+  StandingQueue,
+  StandingTotals,
+} from '../../store/rollup.ts';
 
 /** Null: from an hour (or what the call says) before `to`, to now. */
 export interface Asked {
   fromMicros: number | null;
   toMicros: number | null;
-}
-
-export interface Page {
-  limit: number;
-  skip: number;
 }
 
 export interface Overview {
@@ -60,8 +69,18 @@ export interface LiveQueue {
   options: QueueOptions;
   /** How many there are; `page` has some of them. */
   partitions: number;
+  /** How many have a name that was searched for. */
+  matches: number;
   page: LivePartition[];
   totals: MessageCounts & { completed: number; deadLetter: number };
+}
+
+export interface PartitionDetail extends LivePartition {
+  logStart: number;
+  /** What the next message gets. */
+  nextOffset: number;
+  createdAtMicros: number;
+  cursors: PartitionCursor[];
 }
 
 export interface SystemStatus {
@@ -105,16 +124,18 @@ export interface StatisticsFace {
   /** Counts everything now. */
   refresh(): Promise<RefreshReport>;
   overview(tenant: TenantId): Promise<Overview>;
-  /** One page by name, and how many there are in all. */
+  /** One page, and how many there are in all. */
   queues(
     tenant: TenantId,
     filter: QueueFilter,
-    page: Page,
+    page: PageWanted<QueueSort>,
   ): Promise<{ queues: StandingQueue[]; total: number }>;
   /** What the tenant stores beside its queues, some minutes old. */
   beside(tenant: TenantId): Promise<{ kvRows: number; kvBytes: number; timerBytes: number }>;
   /** Live. Null: no such queue. */
-  queue(tenant: TenantId, queue: string, page: Page): Promise<LiveQueue | null>;
+  queue(tenant: TenantId, queue: string, page: PageWanted<PartitionSort>): Promise<LiveQueue | null>;
+  /** Live, with everybody who consumes it. Null: no such partition. */
+  partition(tenant: TenantId, queue: string, partition: string): Promise<PartitionDetail | null>;
   /** Messages stored, by minute, hour or day. */
   stored(
     tenant: TenantId,

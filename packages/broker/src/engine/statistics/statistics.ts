@@ -2,6 +2,13 @@
 import { requiredNameFault } from '../../log/names.ts';
 import * as analytics from '../../store/analytics.ts';
 import type { Queryable } from '../../store/database.ts';
+import {
+  type CountedPage,
+  partitionCursors,
+  queueMatches,
+  queuePage,
+  readPartition,
+} from '../../store/partitions.ts';
 import { readQueue } from '../../store/queues.ts';
 import * as rollup from '../../store/rollup.ts';
 import { serverStats } from '../../store/server_stats.ts';
@@ -12,10 +19,14 @@ import { barStarts, type Range, rangeOf } from './bars.ts';
 import type {
   Asked,
   DeadLetterReport,
+  LivePartition,
   LiveQueue,
   Overview,
-  Page,
+  PageWanted,
+  PartitionDetail,
+  PartitionSort,
   QueueFilter,
+  QueueSort,
   RetentionReport,
   StatisticsFace,
   SystemStatus,
@@ -71,7 +82,7 @@ export class Statistics implements StatisticsFace {
     });
   }
 
-  queues(tenant: TenantId, filter: QueueFilter, page: Page) {
+  queues(tenant: TenantId, filter: QueueFilter, page: PageWanted<QueueSort>) {
     return this.#run((db) => rollup.standingQueues(db, tenant, filter, page));
   }
 
@@ -79,28 +90,34 @@ export class Statistics implements StatisticsFace {
     return this.#run((db) => rollup.storedBeside(db, tenant));
   }
 
-  async queue(tenant: TenantId, name: string, page: Page): Promise<LiveQueue | null> {
+  async queue(tenant: TenantId, name: string, page: PageWanted<PartitionSort>): Promise<LiveQueue | null> {
     if (requiredNameFault(name, 'queue') !== null) return null;
     return this.#run(async (db) => {
       const queue = await readQueue(db, tenant, name, null);
       if (queue === null) return null;
       const { partitions, ...totals } = await rollup.queueTotals(db, tenant, queue.id);
-      const rows = await rollup.queuePage(db, queue.id, page);
+      const rows = await queuePage(db, tenant, queue.id, page);
       return {
         id: String(queue.id),
         name: queue.name,
         createdAtMicros: queue.createdAtMicros,
         options: queue.options as unknown as QueueOptions,
         partitions,
-        page: rows.map(({ id, oldestAtMicros, newestAtMicros, ...row }) => ({
-          ...row,
-          id: String(id),
-          completed: completed(row),
-          oldestMicros: oldestAtMicros,
-          newestMicros: newestAtMicros,
-        })),
+        matches: page.search === null ? partitions : await queueMatches(db, queue.id, page.search),
+        page: rows.map(livePartition),
         totals: { ...totals, completed: completed(totals) },
       };
+    });
+  }
+
+  async partition(tenant: TenantId, queue: string, name: string): Promise<PartitionDetail | null> {
+    if (requiredNameFault(queue, 'queue') !== null) return null;
+    return this.#run(async (db) => {
+      const row = await readPartition(db, tenant, queue, name);
+      if (row === null) return null;
+      const { logStart, nextOffset, createdAtMicros, ...counted } = row;
+      const cursors = await partitionCursors(db, row.id);
+      return { ...livePartition(counted), logStart, nextOffset, createdAtMicros, cursors };
     });
   }
 
@@ -338,3 +355,13 @@ const NOTHING: analytics.WorkloadKey = {
   pendingWithoutGroup: 0,
   matches: 0,
 };
+
+function livePartition({ id, oldestAtMicros, newestAtMicros, ...row }: CountedPage): LivePartition {
+  return {
+    ...row,
+    id: String(id),
+    completed: completed(row),
+    oldestMicros: oldestAtMicros,
+    newestMicros: newestAtMicros,
+  };
+}

@@ -22,6 +22,7 @@ import {
 } from './schemas.ts';
 
 export const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.String() });
+export const FOUND_PAGE = { limit: 50, most: 1_000 };
 export const MESSAGES_PAGE = { limit: 200, most: 1_000 };
 export const STATUSES: readonly MessageStatus[] = ['pending', 'processing', 'completed', 'dead_letter'];
 
@@ -92,6 +93,41 @@ export const listMessages = operation({
   refuses: ['bad_query'],
 });
 
+export const findMessages = operation({
+  operationId: 'findMessages',
+  tag: 'Lookup',
+  summary: 'Where a transactionId is',
+  about:
+    'In one queue or in all of them: stored, as long as the id is remembered, or kept by a dead letter. In an installation of many messages it takes a moment.',
+  parameters: Type.Object({
+    transactionId: Type.String({ minLength: 1 }),
+    queue: NameFilter,
+    ...pageParameters(FOUND_PAGE),
+  }),
+  answers: {
+    200: answers(
+      'The newest first.',
+      Type.Object({
+        messages: Type.Array(
+          Type.Object(
+            {
+              transactionId: Text,
+              queue: Text,
+              partition: Text,
+              partitionId: PartitionId,
+              offset: Count,
+              createdAt: Instant,
+              deadLetter: Flag,
+            },
+            { title: 'FoundMessage' },
+          ),
+        ),
+      }),
+    ),
+  },
+  refuses: ['bad_query'],
+});
+
 export const inspectMessage = operation({
   operationId: 'inspectMessage',
   tag: 'Lookup',
@@ -104,6 +140,7 @@ export const inspectMessage = operation({
         {
           id: Uuid,
           ...listed,
+          offset: Count,
           errorMessage: Nullable(Text),
           retryCount: Count,
           consumerGroups: Type.Array(

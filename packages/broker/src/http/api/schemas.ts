@@ -118,6 +118,23 @@ export function pageParameters({ limit, most }: PageSize) {
   };
 }
 
+export const SEARCH_CHARACTERS_MAX = 255;
+
+/** `search`, `sort`, `order`, `limit` and `offset`; the first word is what a list is sorted by unless told otherwise. */
+export function listParameters(sorts: readonly [string, ...string[]], size: PageSize) {
+  return {
+    search: Type.Optional(
+      Type.String({
+        maxLength: SEARCH_CHARACTERS_MAX,
+        description: 'A part of the name, in whatever case. Empty: not given.',
+      }),
+    ),
+    sort: Type.Optional(Word([...sorts, ''])),
+    order: Type.Optional(Word(['asc', 'desc', ''])),
+    ...pageParameters(size),
+  };
+}
+
 /** How a page is echoed. */
 export const Pagination = Type.Object(
   { limit: Type.Integer(), offset: Type.Integer() },

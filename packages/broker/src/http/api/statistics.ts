@@ -1,13 +1,16 @@
 /** What stands where and what has passed: /api/v1/status and /api/v1/analytics. */
 import { Type } from '@fastify/type-provider-typebox';
+import type { PartitionSort, QueueSort } from '../../engine/statistics/face.ts';
 import type { WorkloadBy } from '../../engine/statistics/workload.ts';
 import { answers, operation } from './operation.ts';
+import { QUEUE_OPTIONS } from './queues.ts';
 import {
   Count,
   Flag,
   filterParameters,
   Id,
   Instant,
+  listParameters,
   NameFilter,
   Nullable,
   pageParameters,
@@ -22,6 +25,20 @@ import {
 export const QUEUES_PAGE = { limit: 100, most: 1_000 };
 /** A queue may have a million partitions; an answer shows some of them. */
 export const PARTITIONS_PAGE = { limit: 1_000, most: 10_000 };
+export const QUEUE_SORTS = [
+  'name',
+  'partitions',
+  'total',
+  'pending',
+  'processing',
+  'deadLetter',
+  'retainedBytes',
+] as const satisfies readonly QueueSort[];
+export const PARTITION_SORTS = [
+  'name',
+  'lastActivity',
+  'pending',
+] as const satisfies readonly PartitionSort[];
 export const KEYS_PAGE = { limit: 200, most: 1_000 };
 export const REASONS_PAGE = { limit: 200, most: 1_000 };
 export const LIVENESS_PAGE = { limit: 20, most: 200 };
@@ -118,11 +135,15 @@ const TotalledPagination = Type.Object({ limit: Count, offset: Count, total: Cou
 export const statusQueues = operation({
   operationId: 'statusQueues',
   ...statistics,
-  summary: 'Queues with their messages, by name',
-  parameters: Type.Object({ ...spanParameters, ...pageParameters(QUEUES_PAGE), ...filterParameters }),
+  summary: 'Queues with their messages',
+  parameters: Type.Object({
+    ...spanParameters,
+    ...listParameters(QUEUE_SORTS, QUEUES_PAGE),
+    ...filterParameters,
+  }),
   answers: {
     200: answers(
-      'Some seconds old.',
+      'Some seconds old; `retainedBytes` some minutes.',
       Type.Object({
         queues: Type.Array(
           Type.Object(
@@ -133,6 +154,7 @@ export const statusQueues = operation({
               task: Text,
               createdAt: Instant,
               partitions: Count,
+              retainedBytes: Count,
               messages: Type.Object({ ...counts, completed: Count, deadLetter: Count }),
             },
             { title: 'StandingQueue' },
@@ -144,12 +166,23 @@ export const statusQueues = operation({
   },
 });
 
+const livePartition = {
+  id: Id,
+  name: Text,
+  messages: Live,
+  stats: Live,
+  cursor: Type.Object({ batchesConsumed: Count, totalConsumed: Count }),
+  lastActivity: Instant,
+  oldestMessage: Nullable(Instant),
+  newestMessage: Nullable(Instant),
+};
+
 export const statusQueue = operation({
   operationId: 'statusQueue',
   tag: 'Statistics',
-  summary: 'One queue and its partitions by name',
+  summary: 'One queue and its partitions',
   params: Type.Object({ queue: Type.String() }),
-  parameters: Type.Object(pageParameters(PARTITIONS_PAGE)),
+  parameters: Type.Object(listParameters(PARTITION_SORTS, PARTITIONS_PAGE)),
   answers: {
     200: answers(
       'Counted now.',
@@ -169,27 +202,55 @@ export const statusQueue = operation({
               retryDelay: Type.Integer(),
               priority: Type.Integer(),
             }),
+            options: Type.Object(QUEUE_OPTIONS),
           }),
-          partitions: Type.Array(
-            Type.Object({
-              id: Id,
-              name: Text,
-              messages: Live,
-              stats: Live,
-              cursor: Type.Object({ batchesConsumed: Count, totalConsumed: Count }),
-              lastActivity: Instant,
-              oldestMessage: Nullable(Instant),
-              newestMessage: Nullable(Instant),
-            }),
-          ),
+          partitions: Type.Array(Type.Object(livePartition)),
           totals: Type.Object({ partitions: Count, messages: Live }),
-          pagination: TotalledPagination,
+          pagination: Type.Object(
+            { limit: Count, offset: Count, total: Count },
+            { description: 'total: of those that were searched for.' },
+          ),
         },
         { title: 'LiveQueue' },
       ),
     ),
   },
   refuses: ['bad_query', 'bad_name', 'queue_not_found'],
+});
+
+export const statusPartition = operation({
+  operationId: 'statusPartition',
+  tag: 'Statistics',
+  summary: 'One partition, with everybody who consumes it',
+  params: Type.Object({ queue: Type.String(), partition: Type.String() }),
+  answers: {
+    200: answers(
+      'Counted now.',
+      Type.Object(
+        {
+          queue: Text,
+          ...livePartition,
+          createdAt: Instant,
+          logStartOffset: Count,
+          nextOffset: Count,
+          groups: Type.Array(
+            Type.Object({
+              group: Text,
+              nextOffset: Count,
+              offsetLag: Count,
+              totalConsumed: Count,
+              leaseActive: Flag,
+              leaseUpToOffset: Nullable(Count),
+              leaseExpiresAt: Nullable(Instant),
+              workerId: Nullable(Text),
+            }),
+          ),
+        },
+        { title: 'LivePartition' },
+      ),
+    ),
+  },
+  refuses: ['bad_name', 'partition_not_found'],
 });
 
 export const storedMessages = operation({

@@ -7,7 +7,15 @@ import type {
   MessageStatus,
   MessagesFace,
 } from '../../engine/reads/face.ts';
-import { inspectMessage, listMessages, MESSAGES_PAGE, STATUSES } from '../api/lookup.ts';
+import { transactionIdFault } from '../../log/names.ts';
+import {
+  FOUND_PAGE,
+  findMessages,
+  inspectMessage,
+  listMessages,
+  MESSAGES_PAGE,
+  STATUSES,
+} from '../api/lookup.ts';
 import type { App } from '../app.ts';
 import { badQuery, Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull } from '../instants.ts';
@@ -40,6 +48,28 @@ export function messageRoutes(app: App, messages: MessagesFace): void {
         mode: renderMode(mode),
         total: rows.length,
       });
+    },
+  );
+
+  app.get(
+    '/api/v1/messages/find',
+    { config: { level: 'read-only' }, schema: findMessages },
+    async (request) => {
+      const query = queryOf(request);
+      const transactionId = query.text('transactionId') ?? '';
+      const fault = transactionIdFault(transactionId, 'transactionId');
+      if (fault !== null) throw badQuery('transactionId', fault);
+      const { limit } = query.page(FOUND_PAGE);
+      const queue = queryName(query, 'queue');
+      const found = await messages.find(request.identity.tenant, queue, transactionId, limit);
+      return {
+        messages: found.map(({ atMicros, dead, ...place }) => ({
+          transactionId,
+          ...place,
+          createdAt: formatMicros(atMicros),
+          deadLetter: dead,
+        })),
+      };
     },
   );
 
@@ -122,6 +152,7 @@ function renderDetail(message: MessageDetail): SplicedObject {
       traceId: message.traceId,
       producerSub: message.producerSub,
       createdAt: formatMicros(message.createdAtMicros),
+      offset: message.offset,
       partitionId: message.partitionId,
       partition,
       isEncrypted: message.sealed,

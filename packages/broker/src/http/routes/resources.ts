@@ -35,7 +35,7 @@ export function resourceRoutes(app: App, broker: BrokerFace): void {
     if (query.text('stats') !== 'cached') {
       return { queues: (await broker.listQueues(tenant)).map(renderSummary), ...beside };
     }
-    const page = { limit: QUEUES_MAX, skip: 0 };
+    const page = { search: null, sort: 'name', descending: false, limit: QUEUES_MAX, skip: 0 } as const;
     const { queues } = await broker.statistics.queues(tenant, EVERY_QUEUE, page);
     return { queues: queues.map(renderStanding), ...beside };
   });

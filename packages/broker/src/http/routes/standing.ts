@@ -5,6 +5,7 @@ import type {
   LivePartition,
   LiveQueue,
   Overview,
+  PartitionDetail,
   StandingQueue,
   StandingTotals,
   StatisticsFace,
@@ -13,9 +14,12 @@ import type {
 import { nameFault } from '../../log/names.ts';
 import { overview } from '../api/queues.ts';
 import {
+  PARTITION_SORTS,
   PARTITIONS_PAGE,
+  QUEUE_SORTS,
   QUEUES_PAGE,
   refreshStatistics,
+  statusPartition,
   statusQueue,
   statusQueues,
   storedMessages,
@@ -25,7 +29,7 @@ import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull } from '../instants.ts';
 import { queryOf } from '../query.ts';
-import { filterName, readFilter, readSpan, timeRange } from '../span.ts';
+import { filterName, readFilter, readPage, readSpan, timeRange } from '../span.ts';
 
 const config = { level: 'read-only' } as const;
 const STEPS: Readonly<Record<string, number>> = { minute: 1, hour: 60, day: 1_440 };
@@ -44,7 +48,7 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
     const query = queryOf(request);
     // They narrow nothing here, but what cannot be read is refused.
     readSpan(query);
-    const page = query.page(QUEUES_PAGE);
+    const page = readPage(query, QUEUE_SORTS, QUEUES_PAGE);
     const { queues, total } = await statistics.queues(request.identity.tenant, readFilter(query), page);
     return {
       queues: queues.map(renderQueue),
@@ -54,13 +58,25 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
 
   app.get('/api/v1/status/queues/:queue', { config, schema: statusQueue }, async (request) => {
     const { queue } = request.params;
-    const fault = nameFault(queue, 'queue');
-    if (fault !== null) throw new Fault('bad_name', { message: fault, field: 'queue' });
-    const page = queryOf(request).page(PARTITIONS_PAGE);
+    checkName(queue, 'queue');
+    const page = readPage(queryOf(request), PARTITION_SORTS, PARTITIONS_PAGE);
     const live = await statistics.queue(request.identity.tenant, queue, page);
     if (live === null) throw new Fault('queue_not_found');
     return renderLive(live, page);
   });
+
+  app.get(
+    '/api/v1/status/queues/:queue/partitions/:partition',
+    { config, schema: statusPartition },
+    async (request) => {
+      const { queue, partition } = request.params;
+      checkName(queue, 'queue');
+      checkName(partition, 'partition');
+      const found = await statistics.partition(request.identity.tenant, queue, partition);
+      if (found === null) throw new Fault('partition_not_found');
+      return renderDetail(queue, found);
+    },
+  );
 
   app.get('/api/v1/status/analytics', { config, schema: storedMessages }, async (request) => {
     const query = queryOf(request);
@@ -87,6 +103,11 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
     const { queues, partitions, tookMs } = await statistics.refresh();
     return { engine: 'segments', segPartitions: partitions, queues, tookMs: Math.round(tookMs) };
   });
+}
+
+function checkName(name: string, field: string): void {
+  const fault = nameFault(name, field);
+  if (fault !== null) throw new Fault('bad_name', { message: fault, field });
 }
 
 /** Seconds; -1: never counted. */
@@ -224,6 +245,7 @@ function renderQueue(queue: StandingQueue) {
     task,
     createdAt: formatMicros(queue.createdAtMicros),
     partitions,
+    retainedBytes: queue.retainedBytes,
     messages: {
       total,
       pending,
@@ -245,10 +267,11 @@ function renderLive(queue: LiveQueue, page: { limit: number; skip: number }) {
       task,
       createdAt: formatMicros(createdAtMicros),
       config: { leaseTime, retryLimit, ttl, maxSize, retryDelay, priority },
+      options,
     },
     partitions: queue.page.map(renderPartition),
     totals: { partitions: queue.partitions, messages: renderLiveCounts(totals) },
-    pagination: { limit: page.limit, offset: page.skip, total: queue.partitions },
+    pagination: { limit: page.limit, offset: page.skip, total: queue.matches },
   };
 }
 
@@ -263,6 +286,26 @@ function renderPartition(partition: LivePartition) {
     lastActivity: formatMicros(partition.lastWriteMicros),
     oldestMessage: formatMicrosOrNull(partition.oldestMicros),
     newestMessage: formatMicrosOrNull(partition.newestMicros),
+  };
+}
+
+function renderDetail(queue: string, partition: PartitionDetail) {
+  return {
+    queue,
+    ...renderPartition(partition),
+    createdAt: formatMicros(partition.createdAtMicros),
+    logStartOffset: partition.logStart,
+    nextOffset: partition.nextOffset,
+    groups: partition.cursors.map((cursor) => ({
+      group: cursor.group,
+      nextOffset: cursor.nextOffset,
+      offsetLag: cursor.behind,
+      totalConsumed: cursor.consumed,
+      leaseActive: cursor.leaseUpto !== null,
+      leaseUpToOffset: cursor.leaseUpto,
+      leaseExpiresAt: formatMicrosOrNull(cursor.leaseExpiresAtMicros),
+      workerId: cursor.worker,
+    })),
   };
 }
 

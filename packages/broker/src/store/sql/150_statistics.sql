@@ -239,9 +239,10 @@ LANGUAGE sql STABLE AS $$
     FROM queen.stats_refresh r
 $$;
 
--- The queues that filters let through (NULL: all), one page by name, and in every row how many there are in all.
-CREATE OR REPLACE FUNCTION queen.stats_queues(p_tenant uuid, p_queue text, p_namespace text, p_task text, p_limit int,
-                                              p_skip bigint)
+-- The queues that filters let through (NULL: all) and whose name holds p_search, in whatever case: one page, by name or by
+-- a figure, and in every row how many there are in all.
+CREATE OR REPLACE FUNCTION queen.stats_queues(p_tenant uuid, p_queue text, p_namespace text, p_task text, p_search text,
+                                              p_sort text, p_descending boolean, p_limit int, p_skip bigint)
 RETURNS TABLE (id bigint, name text, namespace text, task text, created_at timestamptz, partitions bigint, total bigint,
                pending bigint, processing bigint, dead bigint, consumed bigint, retained_bytes bigint, segments bigint,
                matches bigint)
@@ -252,9 +253,16 @@ LANGUAGE sql STABLE AS $$
     FROM queen.queues q
     LEFT JOIN queen.stats s ON s.queue_id = q.id
     LEFT JOIN queen.queue_retained r ON r.queue_id = q.id
+   CROSS JOIN LATERAL (
+     SELECT CASE p_sort WHEN 'partitions' THEN s.partitions WHEN 'total' THEN s.total WHEN 'pending' THEN s.pending
+                        WHEN 'processing' THEN s.processing WHEN 'deadLetter' THEN s.dead_letter
+                        WHEN 'retainedBytes' THEN r.retained_bytes END AS figure) f
    WHERE q.tenant_id = p_tenant AND (p_queue IS NULL OR q.name = p_queue)
      AND (p_namespace IS NULL OR q.namespace = p_namespace) AND (p_task IS NULL OR q.task = p_task)
-   ORDER BY q.name LIMIT p_limit OFFSET p_skip
+     AND (p_search IS NULL OR position(lower(p_search) IN lower(q.name)) > 0)
+   ORDER BY CASE WHEN p_descending THEN -coalesce(f.figure, 0) ELSE coalesce(f.figure, 0) END,
+            CASE WHEN p_descending AND p_sort = 'name' THEN q.name END DESC, q.name
+   LIMIT p_limit OFFSET p_skip
 $$;
 
 -- Sums over the queues of a tenant, or of all (NULL), that filters let through. The lags are of queues with something
@@ -304,7 +312,7 @@ LANGUAGE sql STABLE AS $$
    ORDER BY s.partitions DESC, q.name LIMIT p_limit
 $$;
 
--- One queue, live: its counters in one row (NULL name: there is none) ...
+-- One queue, live: its counters in one row. Pages of its partitions are in 153_partitions.sql.
 CREATE OR REPLACE FUNCTION queen.queue_totals(p_tenant uuid, p_queue_id bigint)
 RETURNS TABLE (partitions bigint, total bigint, pending bigint, processing bigint, dead bigint)
 LANGUAGE sql STABLE AS $$
@@ -313,33 +321,4 @@ LANGUAGE sql STABLE AS $$
          (SELECT count(*) FROM queen.log_dlq d JOIN queen.log_partitions p ON p.id = d.partition_id
            WHERE p.queue_id = p_queue_id)
     FROM queen.partition_counts(p_tenant, p_queue_id, NULL) c
-$$;
-
--- ... and one page of its partitions by name. Only the partitions of the page are counted; which cursors count depends on
--- whether the queue has a named group, which one partition may not tell.
-CREATE OR REPLACE FUNCTION queen.queue_page(p_queue_id bigint, p_limit int, p_skip bigint)
-RETURNS TABLE (id bigint, name text, total bigint, pending bigint, processing bigint, dead bigint, consumed bigint,
-               last_write_at timestamptz, oldest_at timestamptz, newest_at timestamptz)
-LANGUAGE sql STABLE AS $$
-  WITH page AS MATERIALIZED (
-    SELECT p.* FROM queen.log_partitions p WHERE p.queue_id = p_queue_id ORDER BY p.name LIMIT p_limit OFFSET p_skip
-  ), named AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM queen.log_partitions p JOIN queen.log_consumers c ON c.partition_id = p.id
-                    WHERE p.queue_id = p_queue_id AND c.consumer_group <> '__QUEUE_MODE__') AS yes
-  )
-  SELECT p.id, p.name::text, p.last_offset - p.log_start + 1, p.last_offset - coalesce(f.done, p.log_start - 1),
-         least(coalesce(f.leased, 0), p.last_offset - coalesce(f.done, p.log_start - 1)),
-         (SELECT count(*) FROM queen.log_dlq d WHERE d.partition_id = p.id), coalesce(f.consumed, 0), p.last_write_at,
-         p.oldest_live_at, CASE WHEN p.log_start <= p.last_offset THEN p.last_created_at END
-    FROM page p
-    LEFT JOIN LATERAL (
-      SELECT min(greatest(c.committed, p.log_start - 1)) FILTER (WHERE c.counts) AS done, sum(c.total_consumed)::bigint AS consumed,
-             max(CASE WHEN c.live THEN greatest(c.batch_end - greatest(c.committed, p.log_start - 1), 0) END)
-               FILTER (WHERE c.counts) AS leased
-        FROM (SELECT l.committed, l.batch_end, l.total_consumed,
-                     l.worker_id IS NOT NULL AND l.lease_expires_at > t.now AS live,
-                     l.consumer_group <> '__QUEUE_MODE__' OR NOT (SELECT n.yes FROM named n) AS counts
-                FROM (SELECT queen.clock() AS now) AS t, queen.log_consumers l WHERE l.partition_id = p.id) AS c
-    ) AS f ON true
-   ORDER BY p.name
 $$;

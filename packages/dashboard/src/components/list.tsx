@@ -1,0 +1,69 @@
+/** What a list shows, kept in the address: what is searched for, the order, the page. */
+import { useEffect, useState } from 'preact/hooks';
+import { useSearch } from '../router.ts';
+import type { Sorting } from './table.tsx';
+
+export interface ListState {
+  search: string;
+  sort: string;
+  order: 'asc' | 'desc';
+  offset: number;
+  limit: number;
+}
+
+/** @param sort what the list is ordered by unless the address says otherwise */
+export function useList(
+  sort: string,
+  limit = 50,
+): ListState & { sorting: Sorting; onOffset: (offset: number) => void } {
+  const [search, change] = useSearch();
+  const by = search.get('sort') ?? sort;
+  const descending = search.get('order') === 'desc';
+  const offset = Number(search.get('offset') ?? 0);
+  return {
+    search: search.get('search') ?? '',
+    sort: by,
+    order: descending ? 'desc' : 'asc',
+    offset: Number.isSafeInteger(offset) && offset > 0 ? offset : 0,
+    limit,
+    sorting: {
+      by,
+      descending,
+      change: (next, down) =>
+        change({ sort: next === sort ? null : next, order: down ? 'desc' : null, offset: null }),
+    },
+    onOffset: (next) => change({ offset: next === 0 ? null : next }),
+  };
+}
+
+const QUIET_MS = 300;
+
+interface SearchBoxProps {
+  label: string;
+  /** The parameter of the address. */
+  name?: string;
+}
+
+/** Searches when the typing pauses. */
+export function SearchBox({ label, name = 'search' }: SearchBoxProps) {
+  const [search, change] = useSearch();
+  const current = search.get(name) ?? '';
+  const [text, setText] = useState(current);
+  useEffect(() => setText(current), [current]);
+  useEffect(() => {
+    if (text === current) return;
+    const timer = setTimeout(() => change({ [name]: text, offset: null }, { replace: true }), QUIET_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return (
+    <input
+      type="search"
+      class="search"
+      aria-label={label}
+      placeholder={label}
+      value={text}
+      spellcheck={false}
+      onInput={(event) => setText(event.currentTarget.value)}
+    />
+  );
+}
