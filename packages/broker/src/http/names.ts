@@ -1,6 +1,6 @@
-/** The checks of names, as faults of a path segment, a query parameter or a body field. */
+/** The checks of names, as faults of a path segment or a query parameter. */
 import { nameFault } from '../log/names.ts';
-import { badBody, badQuery, Fault } from './errors.ts';
+import { badQuery, Fault } from './errors.ts';
 import type { Query } from './query.ts';
 import { decodeSegment } from './target.ts';
 
@@ -18,12 +18,5 @@ export function queryName(query: Query, name: string): string | null {
   if (value === null || value === '') return null;
   const fault = nameFault(value, name);
   if (fault !== null) throw badQuery(name, fault);
-  return value;
-}
-
-/** A name in a body, already known to be a string. */
-export function bodyName(value: string, field: string): string {
-  const fault = nameFault(value, field);
-  if (fault !== null) throw badBody(fault, field);
   return value;
 }

@@ -28,7 +28,7 @@ export interface ShownOperation {
   summary: string;
   tags: string[];
   parameters?: ShownParameter[];
-  requestBody?: { required: boolean; content: Record<string, Media> };
+  requestBody?: { required: boolean; description?: string; content: Record<string, Media> };
   responses: Record<string, ShownResponse>;
   security?: unknown[];
   'x-queen-access': string;

@@ -35,7 +35,7 @@ export function checkOperations(
     checkQueue(operation.queue, `${field}.queue`);
     checkKey(operation.timerKey, `${field}.timerKey`);
     if (operation.op === 'schedule') checkSchedule(operation, limits.payloadBytesMax, field);
-    else if (operation.transactionId !== null) checkTxn(operation.transactionId, field);
+    else if (operation.transactionId !== null) checkTxn(operation.transactionId, `${field}.txn`);
     const key = `${operation.queue}\u0000${operation.timerKey}`;
     if (keys.has(key)) {
       throw timersFault(
@@ -94,13 +94,13 @@ function checkSchedule(
       `${field}.delayMs`,
     );
   }
-  checkTxn(operation.transactionId, field);
+  checkTxn(operation.transactionId, `${field}.txn`);
   checkPayload(operation, payloadBytesMax, `${field}.payload`);
 }
 
-function checkTxn(transactionId: string, field: string): void {
-  const fault = transactionIdFault(transactionId, `${field}.txn`);
-  if (fault !== null) throw timersFault('timers_bad_txn', fault, `${field}.txn`);
+export function checkTxn(transactionId: string, field: string): void {
+  const fault = transactionIdFault(transactionId, field);
+  if (fault !== null) throw timersFault('timers_bad_txn', fault, field);
 }
 
 /** The limit holds for what is sent, and for the text in it. */

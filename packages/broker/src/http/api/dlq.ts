@@ -1,5 +1,6 @@
 /** Dead letters. */
 import { Type } from '@fastify/type-provider-typebox';
+import { NAME_CHARACTERS_MAX, nameFault } from '../../log/names.ts';
 import { Address } from './lookup.ts';
 import { answers, operation } from './operation.ts';
 import {
@@ -86,11 +87,15 @@ export const purgeDeadLetters = operation({
   refuses: ['bad_query'],
 });
 
-/** Trimmed; what is left must be a name. */
+const INNER = '\\p{Cc}\\p{Cs}';
+
+/** A name between blanks, which are cut off. */
 const Destination = Type.String({
-  pattern: '\\S',
-  refusal: (value: unknown, field: string) =>
-    `${field} must ${typeof value === 'string' ? 'not be blank' : 'be a string'}`,
+  pattern: `^\\s*[^\\s${INNER}]([^${INNER}]{0,${NAME_CHARACTERS_MAX - 2}}[^\\s${INNER}])?\\s*$`,
+  refusal: (value: unknown, field: string) => {
+    if (typeof value === 'string' && value.trim() === '') return `${field} must not be blank`;
+    return nameFault(typeof value === 'string' ? value.trim() : value, field) ?? `${field} is not acceptable`;
+  },
 });
 
 const Replayed = Type.Object(

@@ -57,7 +57,9 @@ export function openApiDocument(routes: readonly Route[], version: string): Json
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/', description: 'This broker.' }],
-    tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
+    tags: Object.entries(TAGS)
+      .filter(([name]) => routes.some(({ operation }) => operation?.tag === name))
+      .map(([name, description]) => ({ name, description })),
     security: [{ token: [] }],
     paths,
     components: {
@@ -112,6 +114,11 @@ function renderOperation(method: string, path: string, operation: Operation, com
       : {
           requestBody: {
             required: noBodyIsEmpty !== true,
+            ...(noBodyIsEmpty === true
+              ? {
+                  description: `None${operation.body === undefined ? ' says' : ', and null, say'} the same as \`{}\`.`,
+                }
+              : {}),
             content: {
               'application/json': {
                 schema: components.schemaOf(body),

@@ -144,6 +144,32 @@ const seekFields = {
   toBeginning: Maybe(GivenFlag),
   timestamp: Maybe(GivenInstant),
 };
+/** What the validator judges; the handler sees to it that there is one place to go to. */
+const SeekQueue = Type.Object({ ...seekFields, offset: Maybe(Type.Unknown()) });
+const SeekPartition = Type.Object({
+  ...seekFields,
+  offset: Maybe(
+    Type.Integer({
+      minimum: 0,
+      maximum: Number.MAX_SAFE_INTEGER,
+      description: 'Held between what is retained and what comes next.',
+      refusal: 'must be an integer, at least 0',
+    }),
+  ),
+});
+const PLACES = [
+  { required: ['toEnd'], properties: { toEnd: { const: true } } },
+  { required: ['toBeginning'], properties: { toBeginning: { const: true } } },
+  { required: ['timestamp'], properties: { timestamp: { type: 'string' } } },
+];
+const NOWHERE = {
+  properties: {
+    toEnd: { enum: [false, null] },
+    toBeginning: { enum: [false, null] },
+    timestamp: { type: 'null' },
+    offset: { type: 'null' },
+  },
+};
 const echo = {
   success: Flag,
   consumerGroup: Text,
@@ -161,13 +187,12 @@ export const seekQueue = operation({
   summary: 'Move a group on a queue',
   about: `Exactly one of the three. ${seeks}`,
   params: OnQueue,
-  body: Type.Object(
-    {
-      ...seekFields,
-      offset: Maybe(Type.Unknown({ description: 'Refused here: it means nothing on a whole queue.' })),
-    },
-    { title: 'SeekQueue' },
-  ),
+  body: SeekQueue,
+  readBody: Type.Unsafe<unknown>({
+    ...Type.Object({ ...seekFields, offset: Type.Optional(Type.Null()) }),
+    oneOf: PLACES,
+    title: 'SeekQueue',
+  }),
   noBodyIsEmpty: true,
   bodyExample: { toBeginning: true },
   answers: {
@@ -182,20 +207,12 @@ export const seekPartition = operation({
   summary: 'Move a group on a partition',
   about: `At most one of the four; none: to the end. ${seeks}`,
   params: OnPartition,
-  body: Type.Object(
-    {
-      ...seekFields,
-      offset: Maybe(
-        Type.Integer({
-          minimum: 0,
-          maximum: Number.MAX_SAFE_INTEGER,
-          description: 'Held between what is retained and what comes next.',
-          refusal: 'must be an integer, at least 0',
-        }),
-      ),
-    },
-    { title: 'SeekPartition' },
-  ),
+  body: SeekPartition,
+  readBody: Type.Unsafe<unknown>({
+    ...SeekPartition,
+    oneOf: [...PLACES, { required: ['offset'], properties: { offset: { type: 'integer' } } }, NOWHERE],
+    title: 'SeekPartition',
+  }),
   noBodyIsEmpty: true,
   bodyExample: { offset: 17 },
   answers: {

@@ -335,7 +335,8 @@ export const extendLease = operation({
   operationId: 'extendLease',
   tag: 'Messages',
   summary: 'Extend a lease',
-  about: 'Never shortens it. All partitions of one pop are extended together.',
+  about:
+    'Never shortens it. All partitions of one pop are extended together. A body that is no object counts as none.',
   params: Type.Object({ leaseId: Type.String() }),
   body: Type.Object(
     {

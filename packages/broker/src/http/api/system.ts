@@ -98,19 +98,27 @@ export const kvTimers = operation({
 const switchFlag = (about: string) =>
   Maybe(Type.Boolean({ description: about, refusal: 'must be a boolean' }));
 
+/** What the validator judges; the handler sees to it that one is given. */
+const Switches = Type.Object({
+  kv: switchFlag('The routes of keys.'),
+  timersSchedule: switchFlag('Scheduling.'),
+  timersFire: switchFlag('Firing; what is due fires late.'),
+});
+
 export const setKvTimers = operation({
   operationId: 'setKvTimersSwitches',
   ...common,
   summary: 'Switch keys and timers on and off',
   about: 'At least one of the three. For all brokers, and until it is switched back.',
-  body: Type.Object(
-    {
-      kv: switchFlag('The routes of keys.'),
-      timersSchedule: switchFlag('Scheduling.'),
-      timersFire: switchFlag('Firing; what is due fires late.'),
-    },
-    { title: 'KvTimersSwitches' },
-  ),
+  body: Switches,
+  readBody: Type.Unsafe<unknown>({
+    ...Switches,
+    anyOf: Object.keys(Switches.properties).map((name) => ({
+      required: [name],
+      properties: { [name]: { type: 'boolean' } },
+    })),
+    title: 'KvTimersSwitches',
+  }),
   noBodyIsEmpty: true,
   bodyExample: { timersFire: false },
   answers: {

@@ -163,8 +163,9 @@ function brokerRoutes(app: App, statistics: StatisticsFace): void {
   app.get(`${AT}/system-metrics`, { config, schema: systemMetrics }, async (request) => {
     const query = queryOf(request);
     const asked = readSpan(query);
+    const ours = isOurs(query);
     const { range, bars } = await statistics.brokers(asked, filterName(query, 'hostname'));
-    const shown = isOurs(query) ? bars : [];
+    const shown = ours ? bars : [];
     const servers = [...new Set(shown.map(({ server }) => server))].sort(compare);
     return {
       timeRange: timeRange(range),
@@ -185,11 +186,12 @@ function brokerRoutes(app: App, statistics: StatisticsFace): void {
     const asked = readSpan(query);
     const hostname = filterName(query, 'hostname');
     const queue = filterName(query, 'queue');
+    const ours = isOurs(query);
     const brokers = await statistics.brokers(asked, hostname);
     const traffic = await statistics.allTraffic(asked, queue, hostname);
     const { range } = brokers;
-    const shown = isOurs(query) ? brokers.bars : [];
-    const points = pointsOf(shown, isOurs(query) && queue !== null ? traffic.bars : null);
+    const shown = ours ? brokers.bars : [];
+    const points = pointsOf(shown, ours && queue !== null ? traffic.bars : null);
     const timeSeries = points.map((point) => renderPoint(point, range.stepMinutes));
     return {
       timeRange: timeRange(range),
@@ -197,7 +199,7 @@ function brokerRoutes(app: App, statistics: StatisticsFace): void {
       pointCount: timeSeries.length,
       timeSeries,
       workers: [...new Map(shown.map((bar) => [bar.server, bar])).values()].map(renderWorker),
-      queues: isOurs(query) ? traffic.queues.map(renderQueueTraffic) : [],
+      queues: ours ? traffic.queues.map(renderQueueTraffic) : [],
       summary: summarize(points),
     };
   });

@@ -13,7 +13,7 @@ import {
 import type { App } from '../app.ts';
 import { Fault, faultOf } from '../errors.ts';
 import { formatMicros } from '../instants.ts';
-import { bodyName, queryName } from '../names.ts';
+import { queryName } from '../names.ts';
 import { queryOf } from '../query.ts';
 import { type SplicedObject, sendSplicedList } from '../raw_json.ts';
 
@@ -58,7 +58,7 @@ export function dlqRoutes(app: App, letters: DeadLettersFace): void {
     async (request) => {
       const { id } = request.params;
       const { queue, partition } = request.body;
-      const to = { queue: trimmed(queue, 'queue'), partition: trimmed(partition, 'partition') };
+      const to = { queue: queue?.trim() ?? null, partition: partition?.trim() ?? null };
       const gone = { success: false, result: 'gone', dlqId: id, message: NOT_FOUND };
       return render(await replay(letters, request.identity.tenant, id, to), gone);
     },
@@ -143,10 +143,6 @@ function renderReplayed(result: 'moved' | 'duplicate', answer: Replayed) {
     },
     dlqRowRemoved: result === 'moved',
   };
-}
-
-function trimmed(name: string | null | undefined, field: string): string | null {
-  return name == null ? null : bodyName(name.trim(), field);
 }
 
 function renderLetter(letter: DeadLetter): SplicedObject {

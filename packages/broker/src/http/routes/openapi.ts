@@ -1,11 +1,12 @@
-/** GET /openapi.json. Public: it says nothing about anybody's data. */
+/** GET /openapi.json, and GET /docs: the same for people. Public, since they say nothing about anybody's data. */
 import { createHash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { openApiDocument } from '../api/document.ts';
-import { openApi } from '../api/system.ts';
+import { docs, openApi } from '../api/system.ts';
 import type { App, Route } from '../app.ts';
+import { type Document, docsPage } from '../docs/page.ts';
 
 interface Rendered {
   readonly bytes: Buffer;
@@ -17,15 +18,27 @@ const open = { level: 'public' } as const;
 const compressed = promisify(gzip);
 
 /**
- * It is made when it is first asked for (some milliseconds), and kept.
+ * Both are made when they are first asked for (some milliseconds), and kept.
  *
  * @param routes of the whole broker; complete before the first request
  */
 export function openApiRoutes(app: App, routes: readonly Route[], version: string): void {
-  const json = once(() => render(JSON.stringify(openApiDocument(routes, version)), 'application/json', {}));
+  let document: Record<string, unknown> | undefined;
+  const documentOnce = () => {
+    document ??= openApiDocument(routes, version);
+    return document;
+  };
+  const json = once(() => render(JSON.stringify(documentOnce()), 'application/json', {}));
+  const page = once(() => {
+    const { html, policy } = docsPage(documentOnce() as unknown as Document);
+    return render(html, 'text/html; charset=utf-8', { 'Content-Security-Policy': policy });
+  });
 
   app.get('/openapi.json', { config: open, schema: openApi }, async (request, reply) =>
     send(request, reply, await json()),
+  );
+  app.get('/docs', { config: open, schema: docs }, async (request, reply) =>
+    send(request, reply, await page()),
   );
 }
 

@@ -3,6 +3,7 @@
  * how the call went, never what became of a timer: `absent` and `too_late` are 200.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { checkKey, checkQueue, checkTxn } from '../../engine/timers/check.ts';
 import type { TimerOperation, TimersFace } from '../../engine/timers/face.ts';
 import { timersFault } from '../../engine/timers/faults.ts';
 import { applyTimers, cancelTimer, listTimers, peekTimer } from '../api/timers.ts';
@@ -51,12 +52,16 @@ export function timerRoutes(app: App, timers: TimersFace): void {
     answer(reply, async () => {
       const { queue, timerKey, query } = placeOf(request);
       const { tenant, sub } = request.identity;
-      const txn = query.text('txn');
+      const txn = query.text('txn') || null;
+      // By the names that the caller knows: the engine would speak of an operation.
+      checkQueue(queue, 'queue');
+      checkKey(timerKey, 'timerKey');
+      if (txn !== null) checkTxn(txn, 'txn');
       const cancel: TimerOperation = {
         op: 'cancel',
         queue,
         timerKey,
-        transactionId: txn === '' ? null : txn,
+        transactionId: txn,
       };
       const [result] = await timers.apply({ tenant, producerSub: sub, operations: [cancel] });
       const { ok, status, txn: named } = timerMembers(result!);
