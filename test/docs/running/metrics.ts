@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
 import { test } from 'node:test';
 import { parse } from 'yaml';
-import { FAMILIES, type Family } from '../../packages/broker/src/observability/families.ts';
-import { startBroker } from '../kit/broker.ts';
-import { until } from '../start/talk.ts';
-import { documents, ROOT, textOf } from './markdown.ts';
+import { FAMILIES, type Family } from '../../../packages/broker/src/observability/families.ts';
+import { until } from '../../start/talk.ts';
+import { documents, ROOT, textOf } from '../markdown.ts';
+import { broker } from './broker.ts';
 
-/** Names of the same form that mean something else: a role, a publication, a code of an error. */
-const NO_METRICS = new Set(['queen_cdc', 'queen_orders', 'queen_refused']);
+/** Names of the same form that mean something else: roles, a publication, a code of an error. */
+const NO_METRICS = new Set(['queen_app', 'queen_cdc', 'queen_orders', 'queen_refused']);
 const FAMILY = new Map<string, Family>(Object.entries(FAMILIES));
 
 interface Mention {
@@ -37,8 +37,8 @@ function expressions(): { file: string; expr: string }[] {
   ];
 }
 
-test('every metric that documents, alerts and dashboard name is one that a broker has', async (t) => {
-  const broker = await startBroker({ env: { STATS_INTERVAL_MS: '1000', METRICS_FLUSH_MS: '1000' } }, t);
+test('every metric that documents, alerts and dashboard name is one that a broker has', async () => {
+  const { url } = await broker();
   const connection = { host: '127.0.0.1', port: 1, database: 'none', user: 'none' };
   const source = { tables: [{ table: 'a', queue: 'q' }] };
   const sink = { queue: 'q', table: 'a', mode: 'append' };
@@ -47,7 +47,7 @@ test('every metric that documents, alerts and dashboard name is one that a broke
     'the-sink': { kind: 'sink', connection, sink },
   })) {
     const body = JSON.stringify(document);
-    const { status } = await fetch(`${broker.url}/api/v1/connectors/${name}`, { method: 'PUT', body });
+    const { status } = await fetch(`${url}/api/v1/connectors/${name}`, { method: 'PUT', body });
     assert.equal(status, 200);
   }
 
@@ -58,7 +58,7 @@ test('every metric that documents, alerts and dashboard name is one that a broke
   let left: Mention[] = wanted;
   // What the database counts comes with the first refresh, what connectors count when they have been read.
   await until('all of them', async () => {
-    const text = await (await fetch(`${broker.url}/metrics/prometheus`)).text();
+    const text = await (await fetch(`${url}/metrics/prometheus`)).text();
     const there = new Set(Array.from(text.matchAll(/^# TYPE (\S+)/gm), ([, name]) => name!));
     left = wanted.filter((mention) => missing(mention, there));
     return left.length === 0;
