@@ -1,6 +1,6 @@
 import { ackErrorOf, acknowledge } from '../calls/ack.ts';
 import { originOf } from '../calls/pop.ts';
-import { AbortedError, RefusedError } from '../errors.ts';
+import { AbortedError, InDoubtError, RefusedError } from '../errors.ts';
 import type { AckResult, Message, Outcome } from '../message.ts';
 import type { Transport } from '../wire/transport.ts';
 import { type Delivery, deliveryOf } from './delivery.ts';
@@ -84,7 +84,7 @@ export class Batch<T> {
    * Notes it, sends it, and resolves when the broker has carried it out.
    *
    * @throws RefusedError `settled` when another word came before, `lease_lost` when the lease of its partition is over; AckError or
-   *   AckInDoubtError when the broker did not carry it out
+   *   AckInDoubtError when the broker did not carry it out; InDoubtError `lease_lost` when it was over before there was an answer
    */
   async conclude(delivery: Delivery<T>, outcome: Outcome, error?: string): Promise<void> {
     this.settle(delivery, outcome, error);
@@ -105,7 +105,8 @@ export class Batch<T> {
   /**
    * Sends what was noted, and goes on trying while the lease holds.
    *
-   * @throws AckError or AckInDoubtError when the broker did not carry out some of it, RefusedError `lease_lost` when the lease is over
+   * @throws AckError or AckInDoubtError when the broker did not carry out some of it, RefusedError `lease_lost` when the lease is over,
+   *   InDoubtError `lease_lost` when it was over before there was an answer
    */
   flush(): Promise<void> {
     // One at a time: an older completion must not overtake a newer failure.
@@ -142,7 +143,7 @@ export class Batch<T> {
     if (this.lost.aborted) throw leaseLost();
     const acks = due.map(({ message, outcome, error }) => ({ message, outcome: outcome!, error }));
     const results = await acknowledge(this.#transport, acks, ROUNDS, { signal: this.lost }).catch((error) => {
-      throw error instanceof AbortedError && this.lost.aborted ? leaseLost(error) : error;
+      throw error instanceof AbortedError && this.lost.aborted ? lostOnTheWay(error) : error;
     });
     results.forEach((result, index) => {
       due[index]!.result = result;
@@ -155,6 +156,12 @@ export class Batch<T> {
   }
 }
 
-function leaseLost(cause?: unknown): RefusedError {
-  return new RefusedError('the lease is over', { code: 'lease_lost', cause });
+/** Nothing was sent. */
+function leaseLost(): RefusedError {
+  return new RefusedError('the lease is over', { code: 'lease_lost' });
+}
+
+function lostOnTheWay(cause: unknown): InDoubtError {
+  const sentence = 'the lease ended before there was an answer to an ack, which may have been carried out';
+  return new InDoubtError(sentence, { code: 'lease_lost', cause });
 }

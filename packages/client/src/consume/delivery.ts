@@ -27,7 +27,7 @@ class Settling<T> {
    * throw the same.
    *
    * @throws RefusedError when it was not carried out and the message comes again: AckError, `lease_lost`, or `settled` when another
-   *   word was said of it before; AckInDoubtError when nobody knows
+   *   word was said of it before; InDoubtError when nobody knows
    */
   ack(): Promise<void> {
     return this.#settle('completed');

@@ -131,14 +131,27 @@ test('an ack whose answer is cut off is done once, and in doubt', async (t) => {
   assert.equal((await queue.depth()).pending, 0);
 });
 
+test('an ack that is under way when the lease ends is in doubt', async (t) => {
+  const { proxy, client, direct } = await behindProxy(t);
+  await direct.queue('cut-late').push({ data: 1 });
+  const queue = client.queue('cut-late').group('g');
+  for await (const message of queue.messages({ ...all, leaseSeconds: 1, onError: () => {} })) {
+    proxy.swallow();
+    await assert.rejects(message.ack(), { name: 'InDoubtError', code: 'lease_lost' });
+    proxy.heal();
+    proxy.drop();
+    break;
+  }
+});
+
 test('to send a dead letter again is not repeated: it would be the next one', async (t) => {
   const { proxy, client, direct } = await behindProxy(t);
-  const queue = direct.queue('letters');
+  const queue = direct.queue('cut-letters');
   await queue.push({ data: 1 });
   for (const group of ['g', 'h']) await direct.ack(await queue.group(group).pop(all), 'dlq');
   const [letter] = await queue.deadLetters.list();
   const done = async () => (await queue.deadLetters.count()) === 1;
-  const retry = () => client.queue('letters').deadLetters.retry(letter!);
+  const retry = () => client.queue('cut-letters').deadLetters.retry(letter!);
   await assert.rejects(cutOff(proxy, retry, done), { name: 'InDoubtError', code: 'network' });
   assert.equal(await queue.deadLetters.count(), 1);
 });
