@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertLogInvariants } from '../../../../test/kit/invariants.ts';
+import type { KvOperation } from '../../src/engine/kv/operations.ts';
 import { unpackSegment } from '../../src/log/segment.ts';
 import { formatUuid } from '../../src/log/uuid.ts';
 import { sql } from '../push/fixture.ts';
@@ -94,6 +95,32 @@ test('a lost condition rolls everything back; the index counts over all lists', 
     { ...answer.kv[0], version: 0 },
     { op: 'put', key: 'k', applied: false, value: '"winner"', version: 0, reason: 'exists' },
   );
+});
+
+test('what is told later is a part of it, and nothing is written before', async (t) => {
+  const rig = await Rig.open(t);
+  await rig.push(['first']);
+  const { promise, resolve } = Promise.withResolvers<KvOperation[]>();
+  const large = Buffer.from(JSON.stringify('x'.repeat(100_000)));
+  const item = { queue: QUEUE, partition: 'Default', payload: large, transactionId: 'a' };
+  const answer = rig.done([{ type: 'push', item }, push('b', 'new')], { kvLater: promise });
+  // Behind it in line, and done before.
+  await rig.push(['between']);
+  assert.deepEqual(await rig.stored(QUEUE), ['first', 'between']);
+  resolve([gate('k')]);
+  assert.equal((await answer).kv.length, 1);
+  assert.deepEqual([await rig.stored(QUEUE), await rig.stored('new')], [['a'], ['b']]);
+  // A condition that does not hold, and an id that came meanwhile.
+  const lost = rig.refused([push('c')], { kvLater: Promise.resolve([gate('k')]) });
+  assert.equal((await lost).reason, 'kv_precondition');
+  const late = Promise.withResolvers<KvOperation[]>();
+  const taken = rig.refused([push('d')], { kvLater: late.promise });
+  await rig.push(['d']);
+  late.resolve([gate('other')]);
+  assert.equal((await taken).reason, 'duplicate');
+  assert.deepEqual(await rig.stored(QUEUE), ['d']);
+  await assert.rejects(rig.run([push('e')], { kvLater: Promise.reject(new Error('never')) }), /never/);
+  await assertLogInvariants(rig.broker.db);
 });
 
 test('frames carry trace id and producer; parked pops are woken', async (t) => {

@@ -38,6 +38,8 @@ export class Draft {
   /** There are no equal hashes, or they have been taken out. */
   #distinct: boolean;
   #ended = false;
+  /** A blob that was packed ahead, of which frames, as they were to be dressed. */
+  #prepared: { frames: readonly Frame[]; encrypts: boolean; blob: Buffer } | null = null;
 
   constructor(units: readonly Unit[], place: Place | null) {
     this.units = units;
@@ -89,9 +91,7 @@ export class Draft {
   ): Append | Promise<Append> {
     const { partitionId, windowSeconds, encrypts } = this.place!;
     if (windowSeconds > 0 && !this.#distinct) this.#dropEqual();
-    const frames = this.#frames.every((frame) => frame.encrypted === encrypts)
-      ? this.#frames
-      : this.#frames.map((frame) => dressed(frame, encrypts, seal, unseal));
+    const frames = this.#dressed(encrypts, seal, unseal);
     const append = {
       partitionId,
       count: frames.length,
@@ -100,8 +100,27 @@ export class Draft {
       hashes: this.#hashes,
       sealed: encrypts,
     };
+    const prepared = this.#prepared;
+    if (prepared !== null && prepared.frames === this.#frames && prepared.encrypts === encrypts) {
+      return { ...append, blob: prepared.blob };
+    }
     const blob = packSegment(frames, level);
     return Buffer.isBuffer(blob) ? { ...append, blob } : blob.then((packed) => ({ ...append, blob: packed }));
+  }
+
+  /**
+   * Packs the segment ahead for a lane that is like this. Never rejects: what cannot be packed is found out when it is built.
+   */
+  async prepare({ windowSeconds, encrypts }: Place, level: number, seal: Seal): Promise<void> {
+    if (windowSeconds > 0 && !this.#distinct) return;
+    if (this.#frames.some((frame) => frame.encrypted !== encrypts) && seal === null) return;
+    const frames = this.#frames;
+    try {
+      const dressedFrames = this.#dressed(encrypts, seal, () => null);
+      this.#prepared = { frames, encrypts, blob: await packSegment(dressedFrames, level) };
+    } catch {
+      this.#prepared = null;
+    }
   }
 
   /**
@@ -175,6 +194,12 @@ export class Draft {
   buffered(): void {
     for (const result of this.#results) result.status = 'buffered';
     this.#end();
+  }
+
+  #dressed(encrypts: boolean, seal: Seal, unseal: Unseal): readonly Frame[] {
+    return this.#frames.every((frame) => frame.encrypted === encrypts)
+      ? this.#frames
+      : this.#frames.map((frame) => dressed(frame, encrypts, seal, unseal));
   }
 
   #end(): void {

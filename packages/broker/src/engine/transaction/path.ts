@@ -148,12 +148,18 @@ export class TransactionPath implements TransactionFace {
   }
 
   /** Judges the whole request before any of it is done. Throws EngineError. */
-  async #plan(request: TransactionRequest): Promise<Plan> {
-    const { tenant, origin, operations, kv, timers, producerSub } = request;
+  async #plan(asked: TransactionRequest): Promise<Plan> {
+    const { tenant, origin, operations, timers, producerSub, kvLater } = asked;
+    const pushes = new Pushes(this.#deps, asked, this.#nowMs());
+    let request = asked;
+    if (kvLater !== undefined) {
+      const [later] = await Promise.all([kvLater, pushes.prepare()]);
+      request = { ...asked, kv: [...asked.kv, ...later] };
+    }
+    const { kv } = request;
     if (operations.length + kv.length + timers.length === 0) {
       throw refused('bad_request', 'the transaction is empty', 'operations');
     }
-    const pushes = new Pushes(this.#deps, request, this.#nowMs());
     const acks = new Acks(request, this.#deps.tenancy);
     const ride = kv.length === 0 ? null : await this.#deps.kv.ride({ tenant, origin, operations: kv });
     let rider: Rider | null = null;

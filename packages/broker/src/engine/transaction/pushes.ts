@@ -71,6 +71,15 @@ export class Pushes {
     );
   }
 
+  /** Packs the segments of lanes that are known, for {@link build} to take if they are still wanted so then. Never rejects. */
+  async prepare(): Promise<void> {
+    const { memo, zstdLevel, seal } = this.#deps;
+    for (const draft of this.#drafts) {
+      const place = memo.get(draft.key);
+      if (place !== null) await draft.prepare(place, zstdLevel, seal);
+    }
+  }
+
   /** The segments. Throws a Rollback, with nothing sent yet, for what cannot be stored as its queue demands. */
   async build(): Promise<Append[]> {
     const { dedup, zstdLevel, seal } = this.#deps;

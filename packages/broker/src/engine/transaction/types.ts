@@ -21,6 +21,11 @@ export interface TransactionRequest {
    */
   requiredLeases: readonly string[];
   producerSub: string | null;
+  /**
+   * KV operations that are not known yet and follow those of `kv`. Until they are, what can be done without a lock is done;
+   * when they never will be, it must reject, and the transaction with it.
+   */
+  kvLater?: Promise<readonly KvOperation[]>;
 }
 
 export type TransactionResult =

@@ -87,15 +87,36 @@ suite('a bundle is committed', () => {
       'overloaded',
     );
     await fc.assert(
-      fc.asyncProperty(fc.array(accident, { maxLength: 12 }), async (accidents) => {
+      fc.asyncProperty(fc.array(accident, { maxLength: 12 }), fc.boolean(), async (accidents, ahead) => {
         const { store, owner, stored } = scene();
         const one = owner();
         store.accidents = [...accidents];
-        for (let n = 1; n <= 4; n++) await one.commit(bundle(n));
+        const bundles = [1, 2, 3, 4].map(bundle);
+        for (const [i, each] of bundles.entries()) {
+          const done = one.commit(each);
+          if (ahead && i < 3) one.prepare(bundles[i + 1]!);
+          await done;
+        }
         assert.deepEqual(store.messages, ['m1', 'm2', 'm3', 'm4']);
         assert.equal(stored().lsn, bundle(4).place.lsn);
       }),
     );
+  });
+
+  test('only when it is its turn, whatever was prepared', async () => {
+    const { store, owner, stored } = scene();
+    const one = owner();
+    const [first, second] = [bundle(1), bundle(2)];
+    const done = one.commit(first);
+    one.prepare(second);
+    await done;
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual([store.messages, stored().lsn], [['m1'], first.place.lsn]);
+    one.forget();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(store.messages, ['m1']);
+    await one.commit(second);
+    assert.deepEqual([store.messages, stored().lsn], [['m1', 'm2'], second.place.lsn]);
   });
 
   test('by one of two owners alone', async () => {

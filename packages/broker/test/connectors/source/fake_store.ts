@@ -34,7 +34,8 @@ export class FakeStore {
     return this.#accident(() => ({ ok: true, results: [this.#write(operation!)] }));
   }
 
-  async transaction({ operations, kv }: TransactionRequest): Promise<TransactionAnswer> {
+  async transaction({ operations, kvLater, ...asked }: TransactionRequest): Promise<TransactionAnswer> {
+    const kv = [...asked.kv, ...((await kvLater) ?? [])];
     return this.#accident(() => {
       const ids = operations.map((operation) =>
         operation.type === 'push' ? operation.item.transactionId! : '',

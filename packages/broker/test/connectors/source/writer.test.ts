@@ -9,6 +9,7 @@ import { FakeClock } from '../../hotlist/fake_clock.ts';
 function scene(lingerMs: number, messagesMax = 3) {
   const clock = new FakeClock();
   const begun: Bundle[] = [];
+  const prepared: Bundle[] = [];
   const errors: unknown[] = [];
   let answer: { resolve: () => void; reject: (error: unknown) => void } | null = null;
   const start = { lsn: 0n, inTxn: null, snapshot: null };
@@ -26,6 +27,7 @@ function scene(lingerMs: number, messagesMax = 3) {
         answer = { resolve, reject };
       });
     },
+    prepare: (bundle) => prepared.push(bundle),
     committed: (bundle) => committed.push(bundle),
     failed: (error) => errors.push(error),
   });
@@ -54,6 +56,7 @@ function scene(lingerMs: number, messagesMax = 3) {
     writer,
     transaction,
     begun,
+    prepared,
     committed,
     errors,
     settle,
@@ -87,6 +90,18 @@ suite('a bundle leaves', () => {
     transaction(3);
     assert.equal(writer.waiting, 2);
     assert.ok(writer.full);
+  });
+
+  test('behind the one under way, for which it was prepared when it was full', async () => {
+    const { transaction, begun, prepared, ids, done } = scene(1_000);
+    transaction(3);
+    assert.deepEqual([ids(begun), ids(prepared)], [['1:0 1:1 1:2'], []]);
+    transaction(3);
+    assert.deepEqual([ids(begun).length, ids(prepared)], [1, ['2:0 2:1 2:2']]);
+    transaction(3);
+    await done();
+    assert.deepEqual(ids(begun).at(-1), '2:0 2:1 2:2');
+    assert.deepEqual(ids(prepared).at(-1), '3:0 3:1 3:2');
   });
 
   test('behind the one under way as soon as that is in, if it is due by then', async () => {

@@ -20,6 +20,10 @@
  * bundle again. (If the lost transaction is still about to commit, it holds the row, and the repetition waits for it, finds
  * another version, and reads again.) Anything else: somebody else is the owner now.
  *
+ * AHEAD. While a bundle is being committed, the messages of the one behind it are hashed and packed. Its transaction begins when
+ * the outcome of the one before is known, under the condition of the version that this one wrote: nothing of the argument
+ * changes, the processor merely does not wait for the disk.
+ *
  * REJECTED. To carry the lease in each bundle as well: one more contended row, and it would prove nothing that the version
  * of the pointer does not. To keep the position in the upstream, beside the slot: it would commit apart from the
  * messages, which is the bug that this design is there to exclude. To rely on the window of the deduplication alone: an
@@ -27,7 +31,13 @@
  */
 import type { Clock } from '../../../engine/clock.ts';
 import { EngineError } from '../../../engine/errors.ts';
-import type { Refusal, TransactionOperation } from '../../../engine/transaction/types.ts';
+import type { KvOperation } from '../../../engine/kv/operations.ts';
+import type {
+  Refusal,
+  TransactionAnswer,
+  TransactionOperation,
+  TransactionRequest,
+} from '../../../engine/transaction/types.ts';
 import type { BrokerFace, TenantId } from '../../../engine/types.ts';
 import { buggify } from '../../../observability/buggify.ts';
 import { delayMs, STORE } from '../back_off.ts';
@@ -36,7 +46,7 @@ import { instantNow } from '../instants.ts';
 import type { Bundle } from './bundler.ts';
 import { assertFollows, type Pointer, parsePointer, renderPointer, samePlace } from './pointer.ts';
 import { NAMESPACE, queenFault, type SourceState } from './state.ts';
-import type { Pause } from './time.ts';
+import { type Pause, stopped } from './time.ts';
 
 interface CommitterOptions {
   readonly broker: Pick<BrokerFace, 'transaction'>;
@@ -50,6 +60,14 @@ interface CommitterOptions {
   readonly system: { readonly systemId: string; readonly timeline: number };
 }
 
+/** The transaction of the bundle that comes next, which waits to be told the pointer. */
+interface Ahead {
+  readonly bundle: Bundle;
+  readonly answer: Promise<TransactionAnswer>;
+  tell(kv: readonly KvOperation[]): void;
+  forget(): void;
+}
+
 /** A bundle that is not in after so long is given up, and the upstream's connection with it. */
 const STALLED_MS = 60_000;
 const CONFLICTS_MAX = 3;
@@ -58,6 +76,7 @@ export class Committer {
   readonly #options: CommitterOptions;
   #pointer: Pointer;
   #version: number;
+  #ahead: Ahead | null = null;
 
   constructor(options: CommitterOptions, pointer: Pointer, version: number) {
     this.#options = options;
@@ -68,6 +87,24 @@ export class Committer {
   /** What is committed. */
   get pointer(): Pointer {
     return this.#pointer;
+  }
+
+  /**
+   * This bundle is committed after the one under way: its messages are packed meanwhile. Nothing of it is written before its
+   * {@link commit}, which must follow unless {@link forget} does.
+   */
+  prepare(bundle: Bundle): void {
+    if (this.#ahead !== null) return;
+    const { promise, resolve, reject } = Promise.withResolvers<readonly KvOperation[]>();
+    const answer = this.#options.broker.transaction({ ...this.#request(bundle), kvLater: promise });
+    answer.catch(() => {});
+    this.#ahead = { bundle, answer, tell: resolve, forget: () => reject(stopped()) };
+  }
+
+  /** What was prepared is not committed any more. */
+  forget(): void {
+    this.#ahead?.forget();
+    this.#ahead = null;
   }
 
   /**
@@ -125,26 +162,23 @@ export class Committer {
   }
 
   async #send(bundle: Bundle, next: Pointer, deadline: number) {
-    const { broker, tenant, key, clock } = this.#options;
-    const sent = broker.transaction({
-      tenant,
-      origin: 'connector',
-      operations: bundle.messages.map((item): TransactionOperation => ({ type: 'push', item })),
-      kv: [
-        {
-          op: 'put',
-          ns: NAMESPACE,
-          key,
-          value: renderPointer(next),
-          life: null,
-          expect: this.#version,
-          required: true,
-        },
-      ],
-      timers: [],
-      requiredLeases: [],
-      producerSub: null,
-    });
+    const { broker, key, clock } = this.#options;
+    const pointer: KvOperation = {
+      op: 'put',
+      ns: NAMESPACE,
+      key,
+      value: renderPointer(next),
+      life: null,
+      expect: this.#version,
+      required: true,
+    };
+    let sent: Promise<TransactionAnswer>;
+    const ahead = this.#ahead;
+    if (ahead?.bundle === bundle) {
+      this.#ahead = null;
+      ahead.tell([pointer]);
+      sent = ahead.answer;
+    } else sent = broker.transaction({ ...this.#request(bundle), kv: [pointer] });
     // A call that hangs must not keep the upstream waiting: whoever comes next reads how it ended.
     let expired: (() => void) | null = null;
     const timer = clock.after(Math.max(0, deadline - clock.now()), () => expired?.());
@@ -158,6 +192,18 @@ export class Committer {
       timer.cancel();
       sent.catch(() => {});
     }
+  }
+
+  #request({ messages }: Bundle): TransactionRequest {
+    return {
+      tenant: this.#options.tenant,
+      origin: 'connector',
+      operations: messages.map((item): TransactionOperation => ({ type: 'push', item })),
+      kv: [],
+      timers: [],
+      requiredLeases: [],
+      producerSub: null,
+    };
   }
 
   async #refused(refusal: Refusal, bundle: Bundle, next: Pointer): Promise<'committed' | 'conflict'> {

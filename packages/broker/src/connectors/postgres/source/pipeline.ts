@@ -91,6 +91,7 @@ export class Pipeline implements StreamHandler {
       lingerMs: settings.lingerMs,
       clock,
       commit: (bundle) => committer.commit(bundle),
+      prepare: (bundle) => committer.prepare(bundle),
       committed: (bundle) => this.#committed(bundle),
       failed: (error) => this.#fail(error),
     });
@@ -304,8 +305,9 @@ export class Pipeline implements StreamHandler {
 
   async #end(failed: boolean): Promise<void> {
     this.#ended = true;
-    const { graceMs, connection, clock } = this.#options;
+    const { graceMs, connection, clock, committer } = this.#options;
     await this.#writer.stop(failed ? Math.min(graceMs, FAILED_GRACE_MS) : graceMs);
+    committer.forget();
     this.#confirmation?.stop();
     if (!failed) {
       this.#confirmation?.tell();

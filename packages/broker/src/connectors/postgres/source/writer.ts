@@ -11,6 +11,8 @@ export interface WriterOptions {
   readonly lingerMs: number;
   readonly clock: Clock;
   readonly commit: (bundle: Bundle) => Promise<void>;
+  /** This bundle is committed after the one under way. */
+  readonly prepare: (bundle: Bundle) => void;
   /** A bundle is in the queues. */
   readonly committed: (bundle: Bundle) => void;
   /** Nothing is written any more after it. */
@@ -51,7 +53,8 @@ export class BundleWriter {
   add(bundle: Bundle): void {
     if (this.#stopped) return;
     this.#queue.push(bundle);
-    this.#flight ??= this.#write();
+    if (this.#flight === null) this.#flight = this.#write();
+    else this.#prepare();
   }
 
   /** Something may have gathered: it leaves when it has waited long enough. */
@@ -96,11 +99,18 @@ export class BundleWriter {
     else this.gathered();
   }
 
+  #prepare(): void {
+    const next = this.#queue[1];
+    if (next !== undefined) this.#options.prepare(next);
+  }
+
   async #write(): Promise<void> {
     const { commit, committed, failed } = this.#options;
     try {
       for (let bundle = this.#queue[0]; bundle !== undefined; bundle = this.#queue[0]) {
-        await commit(bundle);
+        const done = commit(bundle);
+        this.#prepare();
+        await done;
         this.#queue.shift();
         committed(bundle);
         if (this.#stopped) return;
