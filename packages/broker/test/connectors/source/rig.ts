@@ -172,7 +172,7 @@ export class SourceRig {
   /** Runs it until it is stopped; a test that ends stops it. */
   start(
     document: SourceDocument,
-    options: { node?: string; ttlMs?: number; face?: BrokerFace } = {},
+    options: { node?: string; ttlMs?: number; face?: BrokerFace; warn?: (text: string) => void } = {},
   ): RunningUnit {
     const status = new Shown();
     const abort = new AbortController();
@@ -183,7 +183,7 @@ export class SourceRig {
       dialler: new PgDialler({ connection: document.connection, password: () => '', allowPrivate: true }),
       status,
       clock: systemClock,
-      log: silentLog,
+      log: { ...silentLog, warn: (_, text) => options.warn?.(text) },
       node: options.node ?? 'node-1',
       storeId: 'store',
       applicationName: 'queen-pg/test',
