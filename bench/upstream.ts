@@ -131,6 +131,11 @@ export class BenchUpstream {
   }
 
   async dropSlot(name: string): Promise<void> {
+    // The sender of a connection that was closed takes a moment to go.
+    await this.database.sql(
+      `SELECT pg_terminate_backend(active_pid, 30000) FROM pg_replication_slots
+        WHERE slot_name = '${name}' AND active_pid IS NOT NULL`,
+    );
     await this.database.sql(`SELECT pg_drop_replication_slot('${name}')`);
   }
 
