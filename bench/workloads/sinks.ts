@@ -57,12 +57,14 @@ async function readyBatches(session: SqlSession, settings: SinkSettings, count: 
     if ('statement' in writing) {
       const values = operations.map((operation) => (operation.kind === 'statement' ? operation.values : []));
       return (on) =>
-        values.map((params) => on.query(writing.statement, params, { name: 'bare', textParams: true }));
+        values.map((params) =>
+          on.query(writing.statement, params, { name: 'bare', textParams: true, joined: true }),
+        );
     }
     const rows = operations as readonly (Operation & RowOperation)[];
     const [text] = writing.texts.of(rows[0]!.kind, rows[0]!.columnsOf);
     const set = recordSet(rows, 0);
-    return (on) => [on.query(text!, [set], { name: `bare_${settings.mode}` })];
+    return (on) => [on.query(text!, [set], { name: `bare_${settings.mode}`, joined: true })];
   });
 }
 
@@ -83,7 +85,8 @@ async function bareLoop(
     await Promise.all(
       sessions.map(async (session) => {
         for (let n = turn++; n < ready.length; n = turn++) {
-          await Promise.all([session.query('BEGIN'), ...ready[n]!(session), session.query('COMMIT')]);
+          const begun = session.query('BEGIN', [], { joined: true });
+          await Promise.all([begun, ...ready[n]!(session), session.query('COMMIT')]);
           first ||= performance.now();
         }
       }),

@@ -208,6 +208,43 @@ suite('sessions', () => {
     await session.close();
   });
 
+  test('statements that share a Sync are answered together, and skipped together behind a failure', async () => {
+    const session = await dialler().sql('joined', 'sink');
+    const send = async (...calls: [text: string, name: string][]) => {
+      const sent = calls.map(([text, name], i) =>
+        session.query(text, [], { name, joined: i < calls.length - 1 }),
+      );
+      return (await Promise.allSettled(sent)).map((answer) =>
+        answer.status === 'fulfilled' ? (answer.value.rows[0]?.[0] ?? '') : String(answer.reason.sqlState),
+      );
+    };
+    await session.query('BEGIN');
+    assert.deepEqual(await send(['SELECT 1', 'one'], ['', ''], ['SELECT 2', ''], ['SELECT 1', 'one']), [
+      '1',
+      '',
+      '2',
+      '1',
+    ]);
+    const failing = send(
+      ['SELECT 1', 'one'],
+      ['SELECT 1/0', 'zero'],
+      ['SELECT 3', 'three'],
+      ['SELECT 4', ''],
+    );
+    const behind = send(['SELECT 5', ''], ['ROLLBACK', '']);
+    assert.deepEqual(await failing, ['1', '22012', '22012', '22012']);
+    assert.deepEqual(await behind, ['25P02', '25P02']);
+    await session.query('ROLLBACK');
+    // What was skipped is not prepared.
+    assert.deepEqual(await send(['SELECT 3', 'three'], ['SELECT 1', 'one']), ['3', '1']);
+    const lost = send(
+      ['SELECT 1', ''],
+      ['SELECT pg_terminate_backend(pg_backend_pid())', ''],
+      ['SELECT 2', ''],
+    );
+    assert.deepEqual(await lost, ['1', '57P01', '57P01']);
+  });
+
   test('results: columns, counts, nulls, bytes, parameters of every sort', async () => {
     const session = await dialler().sql('results', 'sink');
     await session.query('CREATE TABLE r (id int PRIMARY KEY, t text, b bytea)');

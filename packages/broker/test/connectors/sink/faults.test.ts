@@ -183,6 +183,72 @@ suite('exactly once', () => {
   });
 });
 
+suite('the batch ahead', () => {
+  const held = async (rig: SinkRig) => {
+    const depth = await rig.broker.queueDepth(rig.tenant, 'q', 'pg-copy');
+    return depth!.partitions.reduce((sum, { processing }) => sum + processing, 0);
+  };
+
+  test('is popped while the target works, and begun while the queue is told of the one before', async (t) => {
+    const rig = await withBalances(t, 4);
+    for (const partition of range(4)) {
+      await rig.push(
+        range(10).map((i) => [`p${partition}`, { n: 10 * partition + i + 0.25, id: partition }]),
+      );
+    }
+    const blocker = await rig.target.connect();
+    await blocker.query('BEGIN; SELECT FROM balance FOR UPDATE');
+    const told = Promise.withResolvers<void>();
+    const ack: BrokerFace['ack'] = async (request) => {
+      await told.promise;
+      return rig.broker.ack(request);
+    };
+    const sink = rig.start({ ...SUM, batch: 10 }, { broker: { ack } });
+    await until('two batches are held', async () => (await held(rig)) === 20);
+    await blocker.query('COMMIT');
+    await blocker.end();
+    await until('both are applied', () => sink.status.of('applied') === 20);
+    told.resolve();
+    await rig.drained();
+    await assertExact(rig, 40);
+    assert.equal(sink.status.of('skipped'), 0);
+  });
+
+  test('is let go by a sink whose target refuses the work', async (t) => {
+    const rig = await withBalances(t, 4);
+    const role = `refused_${process.pid}`;
+    await rig.sql(`CREATE ROLE ${role} LOGIN; GRANT SELECT ON balance TO ${role};
+      GRANT CREATE ON DATABASE ${rig.target.name} TO ${role}`);
+    try {
+      await rig.push(pushes(40, 4));
+      const sink = rig.start({ ...SUM, batch: 10 }, { user: role });
+      await until('it is refused', () => sink.status.errors.some(({ sqlState }) => sqlState === '42501'));
+      await until('the one in hand is left', async () => (await held(rig)) === 10);
+      await rig.sql(`GRANT UPDATE ON balance TO ${role}`);
+      await rig.drained();
+      await assertExact(rig, 40);
+      await sink.stop();
+    } finally {
+      await rig.sql(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+    }
+  });
+
+  test('is given back by a stop', async (t) => {
+    const rig = await withBalances(t, 4);
+    await rig.push(pushes(40, 4));
+    const blocker = await rig.target.connect();
+    await blocker.query('BEGIN; SELECT FROM balance FOR UPDATE');
+    const sink = rig.start({ ...SUM, batch: 10 });
+    await until('two batches are held', async () => (await held(rig)) === 20);
+    const stopped = sink.stop();
+    await until('the one ahead is back', async () => (await held(rig)) === 10);
+    await blocker.query('COMMIT');
+    await blocker.end();
+    await stopped;
+    assert.deepEqual([sink.status.of('applied'), await held(rig)], [10, 0]);
+  });
+});
+
 suite('other sessions', () => {
   test('a deadlock is a matter of trying again', async (t) => {
     const rig = await withBalances(t, 2);

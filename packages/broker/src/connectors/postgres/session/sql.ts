@@ -3,7 +3,7 @@
  *
  * pg's client does the start of the connection and is then left behind: it converts rows by tables that are global to the
  * process, and cannot pipeline statements whose answers it does not convert. Every statement here is sent at once, with
- * a Sync of its own, so a failed one takes none of its followers with it (unless they share its transaction).
+ * a Sync of its own, so a failed one takes none of its followers with it (unless they share its transaction, or its Sync).
  */
 import type { Socket } from 'node:net';
 import type { ConnectionOptions } from 'node:tls';
@@ -50,6 +50,7 @@ type Cell = string | Buffer | null;
 interface Call {
   readonly name: string;
   readonly bytes: boolean;
+  readonly joined: boolean;
   readonly resolve: (call: Call) => void;
   readonly reject: (fault: ConnectorFault) => void;
   columns: readonly string[];
@@ -60,6 +61,13 @@ interface Call {
   parsed: boolean;
   fault: ConnectorFault | null;
   timer: NodeJS.Timeout | undefined;
+}
+
+interface Sending {
+  readonly name: string;
+  readonly bytes: boolean;
+  readonly timeoutMs?: number | undefined;
+  readonly joined?: boolean | undefined;
 }
 
 export class PgSession implements SqlSession {
@@ -74,6 +82,8 @@ export class PgSession implements SqlSession {
   /** Why the connection is gone, or is going. */
   #end: ConnectorFault | null = null;
   #closed = false;
+  /** What is sent until the end of this turn of the event loop leaves in one write. */
+  #gathering = false;
 
   constructor(connection: StartedConnection) {
     this.#connection = connection;
@@ -83,8 +93,8 @@ export class PgSession implements SqlSession {
   }
 
   async query(text: string, params: readonly SqlParam[] = [], options: SqlOptions = {}): Promise<SqlResult> {
-    const { name = '', timeoutMs, textParams } = options;
-    const { columns, rows, tag } = await this.#send({ name, bytes: false, timeoutMs }, (known) => {
+    const { name = '', timeoutMs, textParams, joined } = options;
+    const { columns, rows, tag } = await this.#send({ name, bytes: false, timeoutMs, joined }, (known) => {
       if (!known)
         this.#wire.parse({ name, text, types: textParams === true ? params.map(() => TEXT_OID) : [] });
       this.#run(name, params);
@@ -132,27 +142,31 @@ export class PgSession implements SqlSession {
   }
 
   /** @param write sends the messages; `known`: the name was prepared, or is about to be */
-  #send(
-    { name, bytes, timeoutMs }: { name: string; bytes: boolean; timeoutMs?: number | undefined },
-    write: (known: boolean) => void,
-  ): Promise<Call> {
+  #send({ name, bytes, timeoutMs, joined = false }: Sending, write: (known: boolean) => void): Promise<Call> {
     if (this.#end !== null || !this.#wire.stream.writable) {
       return Promise.reject(this.#end ?? new ConnectorFault('io', 'the connection to the server is lost'));
     }
     return new Promise((resolve, reject) => {
       const known = name !== '' && this.#prepared.has(name);
       const fresh = { columns: [], rows: [], parameters: 0, tag: '', fault: null, timer: undefined };
-      const call: Call = { name, bytes, resolve, reject, parsed: known, ...fresh };
-      this.#wire.stream.cork();
-      try {
-        write(known);
-        this.#wire.sync();
-      } finally {
-        this.#wire.stream.uncork();
-      }
+      const call: Call = { name, bytes, joined, resolve, reject, parsed: known, ...fresh };
+      this.#gather();
+      write(known);
+      if (!joined) this.#wire.sync();
       if (name !== '') this.#prepared.add(name);
       if (timeoutMs !== undefined) call.timer = setTimeout(() => this.#late(timeoutMs), timeoutMs);
       this.#calls.push(call);
+    });
+  }
+
+  #gather(): void {
+    if (this.#gathering) return;
+    this.#gathering = true;
+    const { stream } = this.#wire;
+    stream.cork();
+    process.nextTick(() => {
+      this.#gathering = false;
+      stream.uncork();
     });
   }
 
@@ -180,7 +194,7 @@ export class PgSession implements SqlSession {
     );
     wire.on(
       'emptyQuery',
-      current(() => {}),
+      current((call) => this.#completed(call)),
     );
     wire.on(
       'parameterDescription',
@@ -200,11 +214,14 @@ export class PgSession implements SqlSession {
     );
     wire.on(
       'commandComplete',
-      current((call, message: { text: string }) => (call.tag = message.text)),
+      current((call, message: { text: string }) => {
+        call.tag = message.text;
+        this.#completed(call);
+      }),
     );
     wire.on(
       'readyForQuery',
-      current((call) => this.#answered(call)),
+      current(() => this.#synced()),
     );
     wire.on('errorMessage', (error: unknown) => this.#refused(error));
     // It would wait for data for ever.
@@ -214,11 +231,30 @@ export class PgSession implements SqlSession {
     wire.once('end', () => this.#gone());
   }
 
-  #answered(call: Call): void {
+  /** One that shares the Sync of another waits for nothing else. */
+  #completed(call: Call): void {
+    if (!call.joined || call.fault !== null) return;
     this.#calls.shift();
-    clearTimeout(call.timer);
-    if (call.fault === null) call.resolve(call);
-    else call.reject(call.fault);
+    call.resolve(call);
+  }
+
+  /** Ends the call whose Sync this answers, and those before it that were skipped after a failure. */
+  #synced(): void {
+    let fault: ConnectorFault | null = null;
+    for (let call = this.#calls.shift(); call !== undefined; call = this.#calls.shift()) {
+      clearTimeout(call.timer);
+      fault ??= call.fault;
+      if (fault === null && call.joined) {
+        this.#break(new ProtocolViolation('a statement was not answered'));
+        fault = this.#end;
+      }
+      if (fault === null) call.resolve(call);
+      else {
+        if (!call.parsed) this.#prepared.delete(call.name);
+        call.reject(fault);
+      }
+      if (!call.joined) return;
+    }
   }
 
   #refused(error: unknown): void {
@@ -229,7 +265,6 @@ export class PgSession implements SqlSession {
     if (last || call === undefined) this.#end ??= fault;
     if (call === undefined) return;
     call.fault ??= fault;
-    if (!call.parsed) this.#prepared.delete(call.name);
   }
 
   #late(timeoutMs: number): void {

@@ -18,6 +18,11 @@ export interface SqlOptions {
   readonly timeoutMs?: number;
   /** All parameters are declared as text, instead of what the server infers. */
   readonly textParams?: boolean;
+  /**
+   * Shares the Sync of the call behind it, which must come at once: the server answers them together, and skips what is left
+   * of them when one fails; those reject as that one does. Inside a transaction, which such a failure ends anyway.
+   */
+  readonly joined?: boolean;
 }
 
 export interface SqlSession {

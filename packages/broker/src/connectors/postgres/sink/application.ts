@@ -43,7 +43,15 @@ interface Failure {
   readonly to: number;
 }
 
-/** One statement on its way, and the steps that it is for. */
+/** One statement, and the steps that it is for. */
+interface Ready {
+  /** `joined`: see SqlSession.query. */
+  readonly send: (joined: boolean) => Promise<SqlResult>;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The same on its way. */
 interface Sent {
   readonly answer: Promise<SqlResult>;
   readonly from: number;
@@ -89,7 +97,8 @@ export class Application {
   /** Sends all of it, and the check of what is checked late, without a way back. */
   send(entries: readonly Entry[], layered: boolean): Promise<SqlResult>[] {
     const steps = entries.map(({ message, operation }): Step => ({ ...operation, message }));
-    return [...this.#send(steps, layered).map(({ answer }) => answer), this.#session.session.query(CHECK)];
+    const sent = this.#send(steps, layered, true);
+    return [...sent.map(({ answer }) => answer), this.#session.session.query(CHECK)];
   }
 
   async #passesChecks(): Promise<boolean> {
@@ -133,8 +142,8 @@ export class Application {
     checks: boolean,
   ): Promise<Failure | null> {
     const { session } = this.#session;
-    const opened = session.query(`SAVEPOINT ${savepoint}`);
-    const sent = this.#send(steps, layered);
+    const opened = session.query(`SAVEPOINT ${savepoint}`, [], { joined: true });
+    const sent = this.#send(steps, layered, checks);
     if (checks) sent.push({ answer: session.query(CHECK), from: 0, to: steps.length });
     const { failed } = await settle([opened, ...sent.map(({ answer }) => answer)]);
     if (failed === null) return null;
@@ -148,33 +157,40 @@ export class Application {
     return this.#session.session.query(`ROLLBACK TO SAVEPOINT ${savepoint}`);
   }
 
-  #send(steps: readonly Step[], layered: boolean): Sent[] {
-    const sent: Sent[] = [];
+  /** All share one Sync. @param more something is sent behind them at once, and brings it */
+  #send(steps: readonly Step[], layered: boolean, more: boolean): Sent[] {
+    const ready: Ready[] = [];
     let from = 0;
     for (const run of layered ? layeredRuns(steps) : strictRuns(steps)) {
       const to = from + run.length;
       if (run[0]!.kind === 'statement') {
         for (const [index, step] of run.entries()) {
-          sent.push({ answer: this.#sendStatement(step), from: from + index, to: from + index + 1 });
+          ready.push({ send: this.#statement(step), from: from + index, to: from + index + 1 });
         }
-      } else for (const answer of this.#sendRun(run)) sent.push({ answer, from, to });
+      } else for (const send of this.#changes(run)) ready.push({ send, from, to });
       from = to;
     }
-    return sent;
+    return ready.map(({ send, ...of }, index) => ({ ...of, answer: send(more || index < ready.length - 1) }));
   }
 
-  #sendStatement(step: Step): Promise<SqlResult> {
+  #statement(step: Step): Ready['send'] {
     if (step.kind !== 'statement' || !('statement' in this.#writing)) throw new Error('not a statement');
-    return this.#session.run(this.#writing.statement, step.values, true);
+    const { statement } = this.#writing;
+    return (joined) => this.#session.run(statement, step.values, { textParams: true, joined });
   }
 
-  #sendRun(run: readonly Step[]): Promise<SqlResult>[] {
+  #changes(run: readonly Step[]): Ready['send'][] {
     const first = run[0]!;
     if (!('texts' in this.#writing) || first.kind === 'statement') throw new Error('not a change of a row');
     const { texts } = this.#writing;
-    if (first.kind === 'truncate') return [this.#session.session.query(texts.truncate(first))];
+    if (first.kind === 'truncate') {
+      const text = texts.truncate(first);
+      return [(joined) => this.#session.session.query(text, [], { joined })];
+    }
     const rows = run as readonly (RowOperation & Step)[];
     const sets = first.records.map((_, set) => recordSet(rows, set));
-    return texts.of(first.kind, first.columnsOf).map((text) => this.#session.run(text, sets));
+    return texts
+      .of(first.kind, first.columnsOf)
+      .map((text) => (joined) => this.#session.run(text, sets, { joined }));
   }
 }

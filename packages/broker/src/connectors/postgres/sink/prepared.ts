@@ -1,6 +1,6 @@
 /** A session of a worker: its own settings, and the statements that it has prepared, by their text. */
 import { ConnectorFault } from '../fault.ts';
-import type { SqlParam, SqlResult, SqlSession } from '../session/types.ts';
+import type { SqlOptions, SqlParam, SqlResult, SqlSession } from '../session/types.ts';
 
 const STATEMENTS_MAX = 256;
 const SHOW_IDLE = "SELECT pg_catalog.current_setting('idle_in_transaction_session_timeout')";
@@ -10,6 +10,8 @@ const SHOW_IDLE = "SELECT pg_catalog.current_setting('idle_in_transaction_sessio
  * cost a statement of one row several times its execution.
  */
 const PLAN_MS_MAX = 10_000;
+
+type RunOptions = Pick<SqlOptions, 'textParams' | 'joined'>;
 
 interface Name {
   readonly name: string;
@@ -41,9 +43,9 @@ export class Prepared {
     this.#idleTimeout = rows[0]![1]!;
   }
 
-  /** Throws when the transaction that is open has other settings than this session. */
+  /** Throws when the transaction that is open has other settings than this session. Sent with what comes behind it. */
   async assertKept(): Promise<SqlResult> {
-    const result = await this.run(SHOW_IDLE, []);
+    const result = await this.run(SHOW_IDLE, [], { joined: true });
     if (this.#idleTimeout === null || result.rows[0]![0] === this.#idleTimeout) return result;
     throw new ConnectorFault(
       'postgres',
@@ -51,11 +53,8 @@ export class Prepared {
     );
   }
 
-  /**
-   * Sends it; see SqlSession.query. `textParams`: all of them are declared so. The statement that was not used for the
-   * longest time makes room for a new one.
-   */
-  run(text: string, params: readonly SqlParam[], textParams = false): Promise<SqlResult> {
+  /** Sends it; see SqlSession.query. The statement that was not used for the longest time makes room for a new one. */
+  run(text: string, params: readonly SqlParam[], options: RunOptions = {}): Promise<SqlResult> {
     const now = this.#now();
     let known = this.#names.get(text);
     if (known !== undefined && now - known.since > PLAN_MS_MAX) {
@@ -67,7 +66,7 @@ export class Prepared {
       known = { name: `sink_${++this.#next}`, since: now };
     } else this.#names.delete(text);
     this.#names.set(text, known);
-    return this.session.query(text, params, { name: known.name, textParams });
+    return this.session.query(text, params, { ...options, name: known.name });
   }
 
   /** Frees statements that are not used any more. Between transactions: one that the server never got would end one. */

@@ -74,10 +74,10 @@ export class Progress {
       claimed.map(({ partitionId, partition }) => ({ i: partitionId, p: partition })),
     );
     const look = () => [
-      session.run(this.#texts.add, [this.#sink, names]),
+      session.run(this.#texts.add, [this.#sink, names], { joined: true }),
       session.run(this.#texts.lock, [this.#sink, ids]),
     ];
-    const begun = [session.session.query(this.#texts.begin), session.assertKept()];
+    const begun = [session.session.query(this.#texts.begin, [], { joined: true }), session.assertKept()];
     let answers = (await all([...begun, ...look()])).slice(begun.length);
     // Somebody who deletes rows may do so between the two.
     for (let tries = 1; answers[1]!.rows.length < claimed.length; tries++) {

@@ -5,6 +5,10 @@
  * at once, poison or not; then the messages that failed are tried again, each alone in a transaction, with pauses in
  * between, until one side wins. Errors that are not about the data are waited out with the batch in hand as long as its lease lasts,
  * and without renewing it: a sink whose database is away lets go.
+ *
+ * The queue works while the target does. Behind a full batch there is probably another one, which is popped meanwhile; and
+ * the queue is told of a settled batch while the next one begins. Neither takes part in the guarantee: what comes twice is
+ * skipped by its progress row, whenever it comes and whoever has it.
  */
 import type { Clock } from '../../../engine/clock.ts';
 import { EngineError } from '../../../engine/errors.ts';
@@ -57,8 +61,17 @@ const IDLE_IN_TRANSACTION_SECONDS_MIN = 30;
 /** A batch in hand. */
 interface Batch {
   readonly lanes: readonly Lane[];
+  /** No more would have fitted: there is probably more. */
+  readonly full: boolean;
   readonly keeper: Keeper;
   readonly acknowledger: Acknowledger;
+}
+
+/** A batch that is being popped, or was and waits for its turn. */
+interface Ahead {
+  /** Null: nothing was there. */
+  readonly fetched: Promise<Batch | null>;
+  readonly asked: number;
 }
 
 export class Worker {
@@ -68,6 +81,13 @@ export class Worker {
   /** In a row. */
   #failures = 0;
   #empty = 0;
+  #ahead: Ahead | null = null;
+  /** Ends the pop that is under way. */
+  #popping = new AbortController();
+  /** By the stop. Never rejects. */
+  #givenBack: Promise<void> = Promise.resolve();
+  /** The queue is told of the batch before the one in hand. Never rejects. */
+  #telling: Promise<void> = Promise.resolve();
   /** By partition: the update that waits for the rest of its row. */
   readonly #awaited = new Map<string, { offset: number; since: number }>();
 
@@ -75,6 +95,11 @@ export class Worker {
   constructor(deps: WorkerDeps, signal: AbortSignal) {
     this.#deps = deps;
     this.#signal = signal;
+    const stop = () => {
+      this.#popping.abort();
+      this.#givenBack = this.#letGo();
+    };
+    signal.addEventListener('abort', stop, { once: true });
   }
 
   /** Resolves when it was asked to end and has; rejects with a ConnectorFault that is not for a worker to wait out. */
@@ -90,6 +115,7 @@ export class Worker {
         }
       }
     } finally {
+      await Promise.all([this.#letGo(), this.#givenBack, this.#telling]);
       await this.#disconnect();
     }
   }
@@ -100,16 +126,45 @@ export class Worker {
   }
 
   async #turn(): Promise<void> {
-    const asked = this.#deps.clock.now();
-    const answer = await this.#pop();
-    if (answer.claims.length > 0) {
+    const { fetched, asked } = this.#ahead ?? this.#fetch();
+    this.#ahead = null;
+    const batch = await fetched;
+    if (batch !== null) {
       this.#empty = 0;
-      await this.#work(this.#batch(answer, asked));
+      if (batch.full) this.#ahead = this.#fetch();
+      await this.#work(batch);
       return;
     }
     this.#recovered();
     this.#empty = this.#deps.clock.now() - asked < AT_ONCE_MS ? this.#empty + 1 : 0;
     if (this.#empty > 0) await this.#pause(delayMs(EMPTY, this.#empty));
+  }
+
+  /** Pops the next batch, and keeps its lease from then on. */
+  #fetch(): Ahead {
+    const asked = this.#deps.clock.now();
+    const fetched = this.#pop().then((answer) => {
+      if (answer.claims.length === 0) return null;
+      const batch = this.#batch(answer, asked);
+      batch.keeper.resume();
+      return batch;
+    });
+    // Whoever waits for it hears of a failure.
+    fetched.catch(() => {});
+    return { fetched, asked };
+  }
+
+  /** The batch that waits for its turn is given back. Never rejects. */
+  async #letGo(): Promise<void> {
+    if (this.#ahead === null) return;
+    const { fetched } = this.#ahead;
+    this.#ahead = null;
+    this.#popping.abort();
+    if (!this.#signal.aborted) this.#popping = new AbortController();
+    const batch = await fetched.catch(() => null);
+    if (batch === null) return;
+    batch.keeper.pause();
+    await batch.acknowledger.release(batch.lanes);
   }
 
   async #pop(): Promise<PopAnswer> {
@@ -129,7 +184,7 @@ export class Worker {
         subscriptionFrom: null,
         conflation: null,
         autopilot: false,
-        signal: this.#signal,
+        signal: this.#popping.signal,
       });
     } catch (error) {
       throw engineFault(error);
@@ -149,7 +204,9 @@ export class Worker {
       answer.leaseId,
       () => keeper.until,
     );
-    return { lanes: answer.claims.map((claim) => new Lane(claim)), keeper, acknowledger };
+    const lanes = answer.claims.map((claim) => new Lane(claim));
+    const full = lanes.reduce((sum, { messages }) => sum + messages.length, 0) >= settings.batch;
+    return { lanes, full, keeper, acknowledger };
   }
 
   /** Until everything is settled or given back. Throws what is not for a worker to wait out. */
@@ -231,8 +288,8 @@ export class Worker {
       await this.#apply(batch, [{ lane, messages: [complete.message, ...rest.slice(1, complete.messages)] }]);
   }
 
-  /** One transaction and the acknowledgement of what it settled. */
-  async #apply({ acknowledger }: Batch, parts: readonly Part[]): Promise<void> {
+  /** One transaction and the acknowledgement of what it settled; that of a whole batch goes on behind it. */
+  async #apply(batch: Batch, parts: readonly Part[]): Promise<void> {
     const { progress, workshop, report } = this.#deps;
     const outcome = await applyBatch(this.#session!, progress, workshop.work, parts);
     for (const [index, { lane }] of parts.entries()) {
@@ -242,7 +299,10 @@ export class Worker {
       lane.poison = poison === undefined ? null : tried(poison.error, before?.attempts ?? 0);
     }
     report.batch(outcome.applied, outcome.skipped);
-    await acknowledger.completed(parts.map(({ lane }) => lane));
+    await this.#telling;
+    const told = batch.acknowledger.completed(parts.map(({ lane }) => lane));
+    if (batch.lanes.every((lane) => lane.done)) this.#telling = told;
+    else await told;
   }
 
   async #file({ acknowledger }: Batch, lanes: readonly Lane[]): Promise<void> {
@@ -271,6 +331,7 @@ export class Worker {
       await this.#pause(delayMs(CONTENTION, this.#failures));
       return;
     }
+    await this.#letGo();
     if (kind === 'environment' || fault.code === 'io') await this.#disconnect();
     if (kind === 'environment') {
       await this.#recheck();
