@@ -112,23 +112,34 @@ export function does<O, A extends unknown[] = []>(work: Work<O, A>): (...given: 
   return async (...given) => {
     const command = given.at(-1) as Command;
     const args = given.slice(0, -2) as A;
-    const call = new Call<O>(command.optsWithGlobals() as O & GlobalOptions, interruption());
+    const interruption = new Interruption();
+    const call = new Call<O>(command.optsWithGlobals() as O & GlobalOptions, interruption.signal);
     try {
       await work(call, ...args);
     } finally {
+      interruption.unwatch();
       await call.close();
     }
   };
 }
 
 /** A signal that the first SIGINT or SIGTERM fires; the second one ends the process. */
-function interruption(): AbortSignal {
-  const controller = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) {
-    process.on(name, () => {
-      if (controller.signal.aborted) process.exit(EXIT.interrupted.code);
-      controller.abort(new Error(name));
-    });
+class Interruption {
+  readonly #controller = new AbortController();
+  readonly #interrupt = () => {
+    if (this.#controller.signal.aborted) process.exit(EXIT.interrupted.code);
+    this.#controller.abort(new Error('interrupted'));
+  };
+
+  constructor() {
+    for (const name of ['SIGINT', 'SIGTERM']) process.on(name, this.#interrupt);
   }
-  return controller.signal;
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  unwatch(): void {
+    for (const name of ['SIGINT', 'SIGTERM']) process.off(name, this.#interrupt);
+  }
 }

@@ -3,6 +3,8 @@
 // `npm ci` installed can run, whatever is on the PATH; a package that was built is JavaScript.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import module from 'node:module';
+import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -12,6 +14,8 @@ const [major, minor] = process.versions.node.split('.').map(Number);
 const enough = sources ? major >= 24 : major > 22 || (major === 22 && minor >= 12);
 
 if (enough) {
+  // A start takes a third of the time when the modules are compiled already. Where nothing can be written it does without.
+  module.enableCompileCache?.(join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'queenctl'));
   const { main } = await import(sources ? './main.ts' : './main.js');
   await main(process.argv.slice(2));
 } else {

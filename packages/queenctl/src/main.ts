@@ -2,11 +2,17 @@ import { CommanderError, InvalidArgumentError } from 'commander';
 import { EXIT } from './exit.ts';
 import { explain } from './explain.ts';
 import { styled } from './output/output.ts';
+import { harmless } from './output/text.ts';
 import { programOf } from './program.ts';
 
 /** Runs a command line and sets the exit code. */
 export async function main(args: readonly string[]): Promise<void> {
   endQuietlyWithoutReader();
+  await run(args);
+}
+
+/** The same in a process that goes on. */
+export async function run(args: readonly string[]): Promise<void> {
   try {
     await programOf().parseAsync(args, { from: 'user' });
   } catch (error) {
@@ -16,8 +22,8 @@ export async function main(args: readonly string[]): Promise<void> {
       return;
     }
     const { exit, sentence, hint } = explain(error);
-    process.stderr.write(`${styled('red', 'queenctl:', process.stderr)} ${sentence}\n`);
-    if (hint !== undefined) process.stderr.write(`  ${hint}\n`);
+    process.stderr.write(`${styled('red', 'queenctl:', process.stderr)} ${harmless(sentence)}\n`);
+    if (hint !== undefined) process.stderr.write(`  ${harmless(hint)}\n`);
     process.exitCode = EXIT[exit].code;
   }
 }

@@ -2,8 +2,13 @@ import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { addGlobalOptions } from './call.ts';
 import { ackCommands } from './commands/ack.ts';
+import { applyCommand } from './commands/apply.ts';
+import { benchCommand } from './commands/bench.ts';
+import { completionCommand } from './commands/completion.ts';
+import { connectorCommands } from './commands/connectors.ts';
 import { dlqCommands } from './commands/dlq.ts';
 import { examples } from './commands/examples.ts';
+import { exportCommand } from './commands/export.ts';
 import { groupCommands } from './commands/groups.ts';
 import { kvCommands } from './commands/kv.ts';
 import { maintenanceCommands } from './commands/maintenance.ts';
@@ -48,9 +53,16 @@ export function programOf(): Command {
   kvCommands(program);
   timerCommands(program);
 
+  program.commandsGroup('Connectors and manifests:');
+  connectorCommands(program);
+  applyCommand(program);
+  exportCommand(program);
+
   program.commandsGroup('The installation:');
   statusCommands(program);
   maintenanceCommands(program);
+  benchCommand(program);
+  completionCommand(program);
 
   examples(program, [
     ['queenctl push orders \'{"total": 12.50}\' --partition customer-7', 'a message'],

@@ -57,6 +57,7 @@ export type ConnectorSpec = { enabled?: boolean; connection: ConnectorConnection
 export interface Connector {
   readonly name: string;
   readonly kind: 'source' | 'sink';
+  readonly enabled: boolean;
   readonly connection: Readonly<Record<string, unknown>> & { readonly passwordSet?: boolean };
   readonly source?: Readonly<SourceSpec>;
   readonly sink?: Readonly<SinkSpec>;

@@ -2,7 +2,7 @@ import type { PendingTimer, TimerResult } from '@queen-mq/client';
 import type { Command } from 'commander';
 import { does } from '../call.ts';
 import { Failure, usage } from '../exit.ts';
-import { durationMs, instant, integer, payload } from '../input/values.ts';
+import { durationMs, integer, moment, payload } from '../input/values.ts';
 import { type Column, facts } from '../output/table.ts';
 import { duration } from '../output/text.ts';
 import { examples } from './examples.ts';
@@ -45,7 +45,7 @@ export function timerCommands(program: Command): void {
     .command('schedule <queue> <key> <payload>')
     .description('push a message later; one that is pending under the key is replaced')
     .option('--in <time>', 'so long from now', durationMs)
-    .option('--at <instant>', 'at an instant', instant)
+    .option('--at <instant>', 'at an instant', moment)
     .option('-p, --partition <name>', 'partition of the message (default: Default)')
     .option('--transaction-id <id>', 'of the message (default: a new UUID)')
     .option('--text', 'the payload is a text, not JSON')

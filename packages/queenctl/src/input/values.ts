@@ -33,14 +33,25 @@ export function durationSeconds(text: string): number {
 const DAY = /^\d{4}-\d\d-\d\d$/;
 const ZONE = /(?:[zZ]|[+-]\d\d:?\d\d)$/;
 
-/** An instant: ISO 8601 (without a zone: UTC), `now`, or a time that is so long ago (`15m`). As ISO 8601. */
+/** An instant: ISO 8601 (without a zone: UTC), or a time that is so long ago (`15m`). As ISO 8601. */
 export function instant(text: string): string {
-  if (text === 'now') return new Date().toISOString();
   const ago = text.replace(/^-/, '');
   if (DURATION.test(ago)) return new Date(Date.now() - durationMs(ago)).toISOString();
+  return momentOf(text) ?? invalid('It is an instant like 2026-01-31T10:00:00Z, or a time ago like 15m.');
+}
+
+/** An instant that may be to come: ISO 8601, without a zone UTC. */
+export function moment(text: string): string {
+  return momentOf(text) ?? invalid('It is an instant like 2026-01-31T10:00:00Z.');
+}
+
+function momentOf(text: string): string | null {
   const whole = DAY.test(text) ? `${text}T00:00:00Z` : ZONE.test(text) ? text : `${text}Z`;
-  if (/^\d{4}-\d\d-\d\dT/.test(whole) && !Number.isNaN(Date.parse(whole))) return whole;
-  throw new InvalidArgumentError('It is an instant like 2026-01-31T10:00:00Z, or a time ago like 15m.');
+  return /^\d{4}-\d\d-\d\dT/.test(whole) && !Number.isNaN(Date.parse(whole)) ? whole : null;
+}
+
+function invalid(sentence: string): never {
+  throw new InvalidArgumentError(sentence);
 }
 
 /** An instant, or one of some words. */

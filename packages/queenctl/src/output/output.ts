@@ -1,5 +1,6 @@
 import { styleText } from 'node:util';
 import { type Column, facts, Lines, table } from './table.ts';
+import { harmless } from './text.ts';
 import { yamlOf } from './yaml.ts';
 
 export const FORMATS = ['table', 'json', 'yaml'] as const;
@@ -77,7 +78,7 @@ export class Output {
 
   /** What must not go unseen. */
   warn(text: string): void {
-    this.#streams.err.write(`${styled('yellow', 'warning:', this.#streams.err)} ${text}\n`);
+    this.#streams.err.write(`${styled('yellow', 'warning:', this.#streams.err)} ${harmless(text)}\n`);
   }
 
   write(text: string): void {
