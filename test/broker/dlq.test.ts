@@ -6,7 +6,7 @@ import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { parseSealingKey } from '../../packages/broker/src/log/envelope.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { failStatement, type Live, openLive, payloads, popRequest, sql } from './live.ts';
 
 interface Letter {

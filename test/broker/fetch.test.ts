@@ -4,7 +4,7 @@ import { request } from 'node:http';
 import { test } from 'node:test';
 import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { atEnd } from '../kit/cleanup.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { type Live, openLive, sql } from './live.ts';
 
 interface Fetched {

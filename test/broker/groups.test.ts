@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import type { Message } from './client.ts';
 import { failStatement, type Live, openLive, payloads, popRequest, sql } from './live.ts';
 

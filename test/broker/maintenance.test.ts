@@ -9,7 +9,7 @@ import { parseSealingKey } from '../../packages/broker/src/log/envelope.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { atEnd } from '../kit/cleanup.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import type { Pushed } from './client.ts';
 import { failStatement, type Live, type LiveOptions, openLive, sql } from './live.ts';
 

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { startBroker } from '../kit/broker.ts';
 import { freshDatabase } from '../kit/postgres.ts';
 import { startProxy } from '../kit/proxy.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { Client, type Message, type Pushed, type Verdict } from './client.ts';
 
 test('an outage of the database', async (t) => {

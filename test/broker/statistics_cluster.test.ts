@@ -5,7 +5,7 @@ import { createAccess } from '../../packages/broker/src/http/access/access.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { startBroker } from '../kit/broker.ts';
 import { freshDatabase } from '../kit/postgres.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { Client } from './client.ts';
 import { type Counted, type Json, openCounted } from './counted.ts';
 import { popRequest, sql } from './live.ts';

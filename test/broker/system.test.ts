@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { failStatement, openLive, sql } from './live.ts';
 
 const MAINTENANCE = '/api/v1/system/maintenance';

@@ -5,7 +5,7 @@ import { zstdCompressSync } from 'node:zlib';
 import { startBroker } from '../kit/broker.ts';
 import { ENGINE_DEFAULTS } from '../kit/engine.ts';
 import { freshDatabase } from '../kit/postgres.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { Client, type Message } from './client.ts';
 import { type Live, openLive } from './live.ts';
 

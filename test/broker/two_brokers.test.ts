@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startBroker } from '../kit/broker.ts';
 import { freshDatabase } from '../kit/postgres.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { Client, type Message } from './client.ts';
 
 test('two brokers, one database', async (t) => {

@@ -15,7 +15,7 @@ import { Database, statement } from '../../packages/broker/src/store/database.ts
 import { CLUSTER, DATABASE, USER } from '../../packages/broker/src/store/embedded/cluster.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { assertHistory } from './checker.ts';
 import { History } from './history.ts';
 import { Load } from './load.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Database, statement } from '../../packages/broker/src/store/database.ts';
 import { StoreError } from '../../packages/broker/src/store/errors.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { failover } from './failover.ts';
 import { OwnServer } from './outages.ts';
 

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Database } from '../../packages/broker/src/store/database.ts';
 import type { Cleanup } from '../kit/cleanup.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { assertHistory } from './checker.ts';
 import { History } from './history.ts';
 import { Load } from './load.ts';

@@ -12,7 +12,7 @@ import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { freshDatabase } from '../kit/postgres.ts';
 import { startProxy, type TcpProxy } from '../kit/proxy.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 
 const STATEMENT_MS = 1_000;
 /**

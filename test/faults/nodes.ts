@@ -25,7 +25,7 @@ import { killLeftOvers, processesIn } from '../../packages/broker/src/store/embe
 import { programEnvironment } from '../../packages/broker/src/store/embedded/program.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { startProxy, type TcpProxy } from '../kit/proxy.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { OwnServer } from './outages.ts';
 
 const SOCKET = '.s.PGSQL.5432';

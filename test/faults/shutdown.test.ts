@@ -17,7 +17,7 @@ import { type BrokerProcess, startBroker } from '../kit/broker.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { OwnServer } from './outages.ts';
 
 const GRACE_MS = 5_000;

@@ -4,8 +4,8 @@ import { after, before, suite, test } from 'node:test';
 import { Client } from '../broker/client.ts';
 import { atEnd } from '../kit/cleanup.ts';
 import { startProxy } from '../kit/proxy.ts';
+import { until } from '../kit/until.ts';
 import { Upstream } from '../kit/upstream.ts';
-import { until } from '../start/talk.ts';
 import { signal } from './kills_scene.ts';
 import { SourceScene } from './source_scene.ts';
 

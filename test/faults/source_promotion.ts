@@ -12,7 +12,7 @@ import { type BrokerProcess, startBroker } from '../kit/broker.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { freshDatabase } from '../kit/postgres.ts';
 import { startProxy, type TcpProxy } from '../kit/proxy.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { readEvent } from './change_events.ts';
 import { readMessages } from './kills_scene.ts';
 import { Node } from './nodes.ts';

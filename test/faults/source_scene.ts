@@ -5,8 +5,8 @@ import { Client } from '../broker/client.ts';
 import { type BrokerProcess, startBroker } from '../kit/broker.ts';
 import type { Cleanup } from '../kit/cleanup.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
+import { until } from '../kit/until.ts';
 import type { Upstream, UpstreamDatabase } from '../kit/upstream.ts';
-import { until } from '../start/talk.ts';
 
 const HOOK = join(import.meta.dirname, 'fault_hook.ts');
 const ENV = { QUEEN_PG_RELOAD_MS: '500', QUEEN_PG_LEASE_TTL_MS: '3000', DB_POOL_SIZE: '8' };

@@ -1,6 +1,6 @@
 import { test } from 'node:test';
 import { Client } from '../broker/client.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { Scene } from './spool_scene.ts';
 
 test('a broker that does not come back: another one of its machine stores what it left', async (t) => {

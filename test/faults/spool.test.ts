@@ -8,7 +8,7 @@ import { closeSync, openSync, readdirSync, readFileSync, writeSync } from 'node:
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { Client } from '../broker/client.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { seeded } from './seed.ts';
 import { Scene } from './spool_scene.ts';
 

@@ -10,7 +10,7 @@ import { type BrokerProcess, startBroker } from '../kit/broker.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 
 const HOOK = join(import.meta.dirname, 'fault_hook.ts');
 const LANES = ['p0', 'p1', 'p2'];

@@ -14,7 +14,7 @@ import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { openBroker } from '../kit/engine.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 
 const TABLES = [
   'queues',
@@ -335,7 +335,7 @@ async function holder(t: Cleanup, sql: string) {
 }
 
 /** Settles when a session of this database waits for a lock. */
-function somebodyWaits(): Promise<void> {
+function somebodyWaits(): Promise<unknown> {
   return until('somebody waits for a lock', async () => (await db.query(WAITING)).length > 0, 10_000);
 }
 

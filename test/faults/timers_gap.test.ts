@@ -9,7 +9,7 @@ import type { Cleanup } from '../kit/cleanup.ts';
 import { assertLogInvariants } from '../kit/invariants.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
 import { startProxy } from '../kit/proxy.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 
 const HOOK = join(import.meta.dirname, 'fault_hook.ts');
 /** So that the claims of the dead end soon. */

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { type BrokerProcess, spawnBroker, startBroker } from '../kit/broker.ts';
 import { atEnd } from '../kit/cleanup.ts';
-import { drain, numbers, push, until } from './talk.ts';
+import { until } from '../kit/until.ts';
+import { drain, numbers, push } from './talk.ts';
 
 /** One directory through all the ends that a broker and its database can come to. */
 

@@ -6,7 +6,8 @@ import { test } from 'node:test';
 import { spawnBroker, startBroker } from '../kit/broker.ts';
 import { atEnd } from '../kit/cleanup.ts';
 import { freshDatabase } from '../kit/postgres.ts';
-import { drain, push, until } from './talk.ts';
+import { until } from '../kit/until.ts';
+import { drain, push } from './talk.ts';
 
 /** A request whose body never ends: it keeps a drain waiting. */
 async function halfRequest(port: number): Promise<ReturnType<typeof connect>> {

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 
 /** A few words over HTTP with a broker, as a client with no library would. */
 export interface Pushed {
@@ -38,25 +37,6 @@ export async function drain(url: string, queue: string, group: string): Promise<
 
 export function post(url: string, path: string, body: unknown): Promise<Response> {
   return fetch(`${url}${path}`, { method: 'POST', body: JSON.stringify(body) });
-}
-
-/** Awaits a condition; an exception counts as "not yet". */
-export async function until(
-  what: string,
-  condition: () => Promise<boolean>,
-  withinMs = 30_000,
-): Promise<void> {
-  const deadline = performance.now() + withinMs;
-  let last: unknown = null;
-  while (performance.now() < deadline) {
-    try {
-      if (await condition()) return;
-    } catch (error) {
-      last = error;
-    }
-    await sleep(25);
-  }
-  throw new Error(`${what}: not within ${withinMs} ms${last === null ? '' : ` (${last})`}`);
 }
 
 export function numbers(from: number, count: number): number[] {

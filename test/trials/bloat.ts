@@ -8,7 +8,7 @@ import pg from 'pg';
 import type { Database } from '../../packages/broker/src/store/database.ts';
 import type { Client } from '../broker/client.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { items, names, openRig, type Rig, sql } from './rig.ts';
 import { Traffic } from './traffic.ts';
 

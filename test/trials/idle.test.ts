@@ -12,7 +12,7 @@ import { silentLog } from '../../packages/broker/src/store/log.ts';
 import { Client, type Message } from '../broker/client.ts';
 import { type BrokerProcess, startBroker } from '../kit/broker.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { counter, FRUGAL, items, metric, names, sql } from './rig.ts';
 
 const POLLS = 1_000;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Client, Message } from '../broker/client.ts';
 import { startBroker } from '../kit/broker.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import {
   consumer,
   counter,

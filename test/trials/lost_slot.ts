@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '../broker/client.ts';
 import { readEvent } from '../faults/change_events.ts';
+import { until } from '../kit/until.ts';
 import type { Upstream, UpstreamDatabase } from '../kit/upstream.ts';
-import { until } from '../start/talk.ts';
 import { Connected, type Trial } from './connected.ts';
 
 export interface Loss {
@@ -20,7 +20,7 @@ async function configured(
   { server }: UpstreamDatabase,
   setting: string,
   value: string,
-  work: () => Promise<void>,
+  work: () => Promise<unknown>,
 ): Promise<void> {
   await server.administer(`ALTER SYSTEM SET ${setting} = '${value}'`);
   await server.administer('SELECT pg_reload_conf()');

@@ -12,7 +12,7 @@ import { spawnBroker, startBroker } from '../kit/broker.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
 import { startProxy } from '../kit/proxy.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { FRUGAL, items, metric, serverOf, txnsOf } from './rig.ts';
 import { startPooler } from './transaction_pooler.ts';
 

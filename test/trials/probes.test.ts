@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '../broker/client.ts';
 import { startBroker } from '../kit/broker.ts';
 import { startProxy } from '../kit/proxy.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { FRUGAL, items, openRig, serverOf, txnsOf } from './rig.ts';
 
 test('alive while the database is away, and ready when it is back', async (t) => {

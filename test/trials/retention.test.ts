@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Client, Message, Verdict } from '../broker/client.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { consumer, deadLetters, items, openRig, type Rig, sql, txnsOf } from './rig.ts';
 
 const OLD = ['a0', 'a1', 'a2'];

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { databaseNow } from '../../packages/broker/src/store/system.ts';
 import type { Client, Message } from '../broker/client.ts';
 import type { Cleanup } from '../kit/cleanup.ts';
-import { until } from '../start/talk.ts';
+import { until } from '../kit/until.ts';
 import { consumer, deadLetters, items, names, openRig, type Rig, txnsOf } from './rig.ts';
 import { startWorker } from './worker.ts';
 

@@ -3,7 +3,7 @@ import { globSync } from 'node:fs';
 import { test } from 'node:test';
 import { parse } from 'yaml';
 import { FAMILIES, type Family } from '../../../packages/broker/src/observability/families.ts';
-import { until } from '../../start/talk.ts';
+import { until } from '../../kit/until.ts';
 import { documents, ROOT, textOf } from '../markdown.ts';
 import { broker } from './broker.ts';
 

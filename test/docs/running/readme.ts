@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { suite, type TestContext, test } from 'node:test';
 import { promisify } from 'node:util';
-import { until } from '../../start/talk.ts';
+import { until } from '../../kit/until.ts';
 import { blocks, documents, ROOT, textOf } from '../markdown.ts';
 import { broker } from './broker.ts';
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { until } from '../../../../test/kit/until.ts';
 import { AckFusion } from '../../src/engine/ack/fusion.ts';
 import { AckRegistry, namesWholeBatch } from '../../src/engine/ack/registry.ts';
 import { systemClock } from '../../src/engine/clock.ts';
@@ -8,7 +9,6 @@ import { type Completion, completeBatches, type Settled } from '../../src/store/
 import type { Queryable } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';
 import { FakeClock } from '../hotlist/fake_clock.ts';
-import { until } from '../push/fixture.ts';
 import { ack, Bench, GROUP, sql } from './fixture.ts';
 
 function fakeClock() {

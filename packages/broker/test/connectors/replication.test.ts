@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import type pg from 'pg';
+import { until } from '../../../../test/kit/until.ts';
 import { Upstream, type UpstreamDatabase } from '../../../../test/kit/upstream.ts';
 import type {
   ReplicationConnection,
@@ -10,7 +11,6 @@ import { parseLsn } from '../../src/connectors/postgres/replication/lsn.ts';
 import { decodePgoutput, type PgoutputMessage } from '../../src/connectors/postgres/replication/pgoutput.ts';
 import { PgDialler } from '../../src/connectors/postgres/session/dialler.ts';
 import { cellText } from '../../src/connectors/postgres/source/rows.ts';
-import { until } from '../push/fixture.ts';
 
 suite('a copy of a slot', () => {
   let upstream: Upstream;

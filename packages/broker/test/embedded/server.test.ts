@@ -4,9 +4,10 @@ import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { atEnd } from '../../../../test/kit/cleanup.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { EmbeddedError } from '../../src/store/embedded/failure.ts';
 import { EmbeddedServer } from '../../src/store/embedded/server.ts';
-import { recorder, sql, startServer, temporaryDirectory, until } from './setup.ts';
+import { recorder, sql, startServer, temporaryDirectory } from './setup.ts';
 
 const HOLDER = join(import.meta.dirname, 'holder.ts');
 

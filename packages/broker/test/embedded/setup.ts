@@ -65,16 +65,3 @@ export async function sql(connection: EmbeddedConnection, text: string): Promise
     await client.end();
   }
 }
-
-/** Awaits a condition; the only place here that looks again after a while. */
-export async function until(
-  what: string,
-  condition: () => boolean | Promise<boolean>,
-  withinMs = 20_000,
-): Promise<void> {
-  const deadline = performance.now() + withinMs;
-  while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`${what}: not within ${withinMs} ms`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { sql, until } from '../push/fixture.ts';
+import { until } from '../../../../test/kit/until.ts';
+import { sql } from '../push/fixture.ts';
 import { get, incr, NS, put, putIfAbsent, Rig, remove, type Written } from './fixture.ts';
 
 async function two(t: Parameters<typeof Rig.open>[0]): Promise<[Rig, Rig]> {

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { until } from '../../../../test/kit/until.ts';
 import { EventLoopLag } from '../../src/observability/event_loop.ts';
 import { FAMILIES } from '../../src/observability/families.ts';
 import { Metrics } from '../../src/observability/metrics.ts';
 import { registerProcess } from '../../src/observability/process.ts';
 import { RecentQuantiles } from '../../src/observability/quantiles.ts';
-import { until } from '../push/fixture.ts';
 
 test('names and labels are what the text format allows', () => {
   for (const [name, { type, labels, help }] of Object.entries(FAMILIES)) {

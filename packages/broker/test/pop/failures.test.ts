@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { until } from '../../../../test/start/talk.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { StoreError } from '../../src/store/errors.ts';
 import { complete, type Rig, range, request, setup, sql, texts } from './fixture.ts';
 

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { assertLogInvariants } from '../../../../test/kit/invariants.ts';
 import { startProxy } from '../../../../test/kit/proxy.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { PendingBytes } from '../../src/engine/admission/pending_bytes.ts';
 import { systemClock } from '../../src/engine/clock.ts';
 import { EngineError } from '../../src/engine/errors.ts';
@@ -10,7 +11,7 @@ import type { Detour, Detoured } from '../../src/engine/push/detour.ts';
 import { openPayload, parseSealingKey, sealPayload } from '../../src/log/envelope.ts';
 import { unpackSegment } from '../../src/log/segment.ts';
 import { StoreError } from '../../src/store/errors.ts';
-import { cache, gate, hooked, item, push, pushIds, QUEUE, Rig, sql, statuses, until } from './fixture.ts';
+import { cache, gate, hooked, item, push, pushIds, QUEUE, Rig, sql, statuses } from './fixture.ts';
 
 test('a partition that was removed under a warm memo is made anew', async (t) => {
   const rig = await Rig.open(t);

@@ -1,7 +1,6 @@
 /** Push paths (each as of a broker of its own) over one database, with what they announced. */
 import { createHash } from 'node:crypto';
 import type { TestContext } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.ts';
 import { PendingBytes } from '../../src/engine/admission/pending_bytes.ts';
 import { systemClock } from '../../src/engine/clock.ts';
@@ -177,15 +176,4 @@ export function lengthOf(param: Param | undefined): number {
 export function gate(): { opened: Promise<void>; open: () => void } {
   const { promise, resolve } = Promise.withResolvers<void>();
   return { opened: promise, open: resolve };
-}
-
-/** Far longer than anything takes on a machine that has time. */
-const WITHIN_MS = 60_000;
-
-export async function until(what: string, condition: () => Promise<boolean> | boolean): Promise<void> {
-  const deadline = performance.now() + WITHIN_MS;
-  while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`not within ${WITHIN_MS} ms: ${what}`);
-    await sleep(5);
-  }
 }

@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertLogInvariants } from '../../../../test/kit/invariants.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { DEFAULT_TENANT } from '../../src/engine/types.ts';
 import { provision } from '../../src/store/push.ts';
 import { FakeClock } from '../hotlist/fake_clock.ts';
-import { gate, hooked, item, lengthOf, push, pushIds, QUEUE, Rig, sql, statuses, until } from './fixture.ts';
+import { gate, hooked, item, lengthOf, push, pushIds, QUEUE, Rig, sql, statuses } from './fixture.ts';
 
 /** Segments of each append, as they were sent. */
 function appends(rig: Rig, hold?: () => Promise<void>) {

@@ -4,7 +4,7 @@ import { readdirSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { until } from '../../../../test/start/talk.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { laneKey } from '../../src/engine/push/unit.ts';
 import type { Spool } from '../../src/engine/spool/spool.ts';
 import { FakeClock } from '../hotlist/fake_clock.ts';

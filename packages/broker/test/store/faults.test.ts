@@ -3,6 +3,7 @@ import { after, before, suite, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.ts';
 import { type TcpProxy as FaultyProxy, startProxy } from '../../../../test/kit/proxy.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { CANCEL_GRACE_MS } from '../../src/store/connection.ts';
 import { type Database, type DatabaseOptions, statement } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';
@@ -31,14 +32,6 @@ function fails(expected: Expected) {
     assert.deepEqual({ kind, code, sqlState }, { sqlState: null, ...expected }, error.message);
     return true;
   };
-}
-
-async function until(what: string, condition: () => Promise<boolean> | boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
-  while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`not within 10 s: ${what}`);
-    await sleep(5);
-  }
 }
 
 suite('when the database does not answer as it should', () => {

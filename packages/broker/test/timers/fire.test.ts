@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { zstdCompressSync } from 'node:zlib';
 import { ENGINE_DEFAULTS } from '../../../../test/kit/engine.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { DEFAULT_TENANT, type PopRequest } from '../../src/engine/types.ts';
 import { parseSealingKey } from '../../src/log/envelope.ts';
 import { claimTimers } from '../../src/store/timers.ts';
-import { until } from '../push/fixture.ts';
 import { cancel, OTHER_TENANT, QUEUE, Rig, schedule } from './fixture.ts';
 
 const HOUR = 3_600_000;

@@ -1,6 +1,7 @@
 /** Each part of a bundle fails in turn: nothing of the others stays behind, and the leases stay as they were. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { until } from '../../../../test/kit/until.ts';
 import { PendingBytes } from '../../src/engine/admission/pending_bytes.ts';
 import { systemClock } from '../../src/engine/clock.ts';
 import type { TimerResult } from '../../src/engine/timers/face.ts';
@@ -10,7 +11,7 @@ import type { TransactionAnswer, TransactionOperation } from '../../src/engine/t
 import { DEFAULT_TENANT, ZERO_UUID } from '../../src/engine/types.ts';
 import type { Queryable } from '../../src/store/database.ts';
 import { StoreError } from '../../src/store/errors.ts';
-import { hooked, sql, until } from '../push/fixture.ts';
+import { hooked, sql } from '../push/fixture.ts';
 import { ack, gate, push, Rig } from './fixture.ts';
 
 const SCHEDULED: TimerResult = {

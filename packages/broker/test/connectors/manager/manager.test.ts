@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { freshDatabase, type TestDatabase } from '../../../../../test/kit/postgres.ts';
+import { until } from '../../../../../test/kit/until.ts';
 import { parseWritten } from '../../../src/connectors/postgres/document/parse.ts';
 import { renderStored } from '../../../src/connectors/postgres/document/render.ts';
 import { sealPassword } from '../../../src/connectors/postgres/document/seal.ts';
@@ -17,7 +18,6 @@ import { Metrics } from '../../../src/observability/metrics.ts';
 import { listConnectors, putConnector, removeConnector } from '../../../src/store/connectors.ts';
 import { type Database, type Queryable, statement } from '../../../src/store/database.ts';
 import { FakeClock } from '../../hotlist/fake_clock.ts';
-import { until } from '../../push/fixture.ts';
 
 const CLEAR = statement('test_clear', 'DELETE FROM queen.connectors');
 const OTHER_TENANT = '00000000-0000-4000-8000-00000000000b';

@@ -4,11 +4,11 @@ import { chownSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
+import { until } from '../../../../../test/kit/until.ts';
 import { Upstream, type UpstreamDatabase } from '../../../../../test/kit/upstream.ts';
 import type { ConnectionSettings } from '../../../src/connectors/postgres/document/types.ts';
 import { ConnectorFault } from '../../../src/connectors/postgres/fault.ts';
 import { cutBytes, PgDialler } from '../../../src/connectors/postgres/session/dialler.ts';
-import { until } from '../../push/fixture.ts';
 import { makeCertificates } from './certificates.ts';
 
 const HBA = `local all all trust

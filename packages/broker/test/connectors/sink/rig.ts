@@ -4,6 +4,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { atEnd, type Cleanup } from '../../../../../test/kit/cleanup.ts';
 import { openBroker } from '../../../../../test/kit/engine.ts';
 import { freshDatabase, type TestDatabase } from '../../../../../test/kit/postgres.ts';
+import { until } from '../../../../../test/kit/until.ts';
 import { Upstream, type UpstreamDatabase } from '../../../../../test/kit/upstream.ts';
 import { parseWritten } from '../../../src/connectors/postgres/document/parse.ts';
 import type {
@@ -27,7 +28,6 @@ import type { Broker } from '../../../src/engine/broker.ts';
 import { systemClock } from '../../../src/engine/clock.ts';
 import type { BrokerFace, TenantId } from '../../../src/engine/types.ts';
 import { silentLog } from '../../../src/store/log.ts';
-import { until } from '../../push/fixture.ts';
 
 export { until };
 

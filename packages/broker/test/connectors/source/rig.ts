@@ -1,9 +1,9 @@
 /** A source in this process: a real engine, a real upstream, and a unit that is started and stopped by hand. */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { atEnd, type Cleanup } from '../../../../../test/kit/cleanup.ts';
 import { openBroker } from '../../../../../test/kit/engine.ts';
 import { freshDatabase, type TestDatabase } from '../../../../../test/kit/postgres.ts';
+import { until } from '../../../../../test/kit/until.ts';
 import type { UpstreamDatabase } from '../../../../../test/kit/upstream.ts';
 import type {
   ConnectionSettings,
@@ -21,6 +21,8 @@ import type { Broker } from '../../../src/engine/broker.ts';
 import { systemClock } from '../../../src/engine/clock.ts';
 import { type BrokerFace, DEFAULT_TENANT } from '../../../src/engine/types.ts';
 import { silentLog } from '../../../src/store/log.ts';
+
+export { until };
 
 export interface Event {
   op: string;
@@ -286,33 +288,18 @@ function byPlace(a: Message, b: Message): number {
   return a.event.seq - b.event.seq || (a.id < b.id ? -1 : 1);
 }
 
-export async function until(
-  what: string | (() => string),
-  condition: () => Promise<boolean> | boolean,
-  withinMs = 20_000,
-): Promise<void> {
-  const deadline = performance.now() + withinMs;
-  while (!(await condition())) {
-    if (performance.now() > deadline) {
-      throw new Error(`not within ${withinMs} ms: ${typeof what === 'string' ? what : what()}`);
-    }
-    await sleep(15);
-  }
-}
-
 export function streaming(unit: RunningUnit): Promise<void> {
   return inPhase(unit, 'streaming');
 }
 
 /** Fails at once when the unit shows an error instead. */
-export function inPhase({ status }: RunningUnit, phase: Phase): Promise<void> {
-  return until(
+export async function inPhase({ status }: RunningUnit, phase: Phase): Promise<void> {
+  const failed = () => phase !== 'error' && status.fault !== null;
+  await until(
     () => `it is ${phase} (${status.phase})`,
-    () => {
-      if (status.fault !== null && phase !== 'error') throw status.fault;
-      return status.phase === phase;
-    },
+    () => failed() || status.phase === phase,
   );
+  if (failed()) throw status.fault;
 }
 
 /** The error that the unit shows. */
