@@ -73,12 +73,42 @@ export class OpenApi {
     return check;
   }
 
-  /** What is wrong with a value; empty: nothing. */
-  faultsOf(schema: object, value: unknown): string[] {
-    const check = this.compile(schema);
+  /**
+   * What is wrong with a value; empty: nothing.
+   *
+   * @param options closed: a member that the schema does not name is a fault too, where it does not say that there may be others
+   */
+  faultsOf(schema: object, value: unknown, options: { closed?: boolean } = {}): string[] {
+    const check = this.compile(options.closed === true ? this.#closed(schema) : schema);
     if (check(value)) return [];
     return check.errors!.map(
       ({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`,
     );
+  }
+
+  /** The operation that a request of this target is for: the one with the fewest names in its path. */
+  find(method: string, target: string): { method: string; path: string; operation: ShownOperation } {
+    const path = target.split('?')[0]!;
+    const fits = this.operations.filter((each) => {
+      const pattern = each.path.replaceAll(/[.]/g, '\\.').replaceAll(/\{\w+\}/g, '[^/]+');
+      return each.method === method && new RegExp(`^${pattern}$`).test(path);
+    });
+    const [best] = fits.toSorted((a, b) => a.path.split('{').length - b.path.split('{').length);
+    if (best === undefined) throw new Error(`${method} ${path} is not in the document`);
+    return best;
+  }
+
+  /** The same with its references followed, and objects that have what they name and nothing else. */
+  #closed(schema: unknown): object {
+    if (Array.isArray(schema)) return schema.map((each) => this.#closed(each));
+    if (typeof schema !== 'object' || schema === null) return schema as unknown as object;
+    const { $ref } = schema as { $ref?: string };
+    if ($ref !== undefined) return this.#closed(this.resolve({ $ref }));
+    const members = Object.fromEntries(
+      Object.entries(schema).map(([key, value]) => [key, this.#closed(value)]),
+    );
+    return 'properties' in schema && !('additionalProperties' in schema)
+      ? { ...members, additionalProperties: false }
+      : members;
   }
 }

@@ -34,19 +34,25 @@ const DEFAULTS = { port: 5432, sslMode: 'prefer', connectTimeoutMs: 10_000 } as 
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]*?-----END CERTIFICATE-----/g;
 
-const host = text(hostFault);
+const host = text(hostFault, { minLength: 1, maxLength: HOST_BYTES_MAX });
 const port = integer(1, 65_535);
-const roleOrDatabase = text((name) => {
-  if (name === '') return 'must not be empty';
-  if (CONTROL.test(name)) return 'must not contain control characters';
-  return Buffer.byteLength(name) > NAME_BYTES_MAX ? `must have at most ${NAME_BYTES_MAX} bytes` : null;
-});
-const password = text((value) => {
-  if (value.includes('\0')) return 'must not contain NUL';
-  return Buffer.byteLength(value) > PASSWORD_BYTES_MAX
-    ? `must have at most ${PASSWORD_BYTES_MAX} bytes`
-    : null;
-});
+const roleOrDatabase = text(
+  (name) => {
+    if (name === '') return 'must not be empty';
+    if (CONTROL.test(name)) return 'must not contain control characters';
+    return Buffer.byteLength(name) > NAME_BYTES_MAX ? `must have at most ${NAME_BYTES_MAX} bytes` : null;
+  },
+  { minLength: 1, maxLength: NAME_BYTES_MAX },
+);
+const password = text(
+  (value) => {
+    if (value.includes('\0')) return 'must not contain NUL';
+    return Buffer.byteLength(value) > PASSWORD_BYTES_MAX
+      ? `must have at most ${PASSWORD_BYTES_MAX} bytes`
+      : null;
+  },
+  { maxLength: PASSWORD_BYTES_MAX },
+);
 const sslMode = oneOf('disable', 'prefer', 'require', 'verify-full');
 const connectTimeoutMs = integer(1000, 120_000);
 const sslRootCert = text((pem) => {
