@@ -71,12 +71,15 @@ export class Pushes {
     );
   }
 
-  /** Packs the segments of lanes that are known, for {@link build} to take if they are still wanted so then. Never rejects. */
+  /**
+   * Finds the lanes, and packs the segments for {@link build} to take if they are still wanted so then. Never rejects: what
+   * fails here is done again by {@link locate}.
+   */
   async prepare(): Promise<void> {
-    const { memo, zstdLevel, seal } = this.#deps;
+    const { zstdLevel, seal } = this.#deps;
+    await this.locate().catch(() => {});
     for (const draft of this.#drafts) {
-      const place = memo.get(draft.key);
-      if (place !== null) await draft.prepare(place, zstdLevel, seal);
+      if (draft.place !== null) await draft.prepare(draft.place, zstdLevel, seal);
     }
   }
 
