@@ -1,12 +1,12 @@
 // First, so that its hook comes before that of the kit.
-import './end.ts';
+import '../../../test/kit/end.ts';
 
 import { startBroker } from '../../../test/kit/broker.ts';
 import { atEnd, type Cleanup } from '../../../test/kit/cleanup.ts';
+import { file } from '../../../test/kit/end.ts';
 import { freshDatabase, type TestDatabase } from '../../../test/kit/postgres.ts';
 import { startProxy, type TcpProxy } from '../../../test/kit/proxy.ts';
 import { type ClientOptions, Queen } from '../src/index.ts';
-import { file } from './end.ts';
 
 export interface Setup {
   readonly database: TestDatabase;

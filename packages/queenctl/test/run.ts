@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { file } from '../../client/test/end.ts';
+import { file } from '../../../test/kit/end.ts';
 import { broker } from '../../client/test/setup.ts';
 import { parseExact } from '../src/output/exact_json.ts';
 import type { Wish } from './worker.ts';

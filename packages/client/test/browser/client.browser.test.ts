@@ -5,11 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { atEnd, type Cleanup } from '../../../../test/kit/cleanup.ts';
+import { file } from '../../../../test/kit/end.ts';
 import { startProxy } from '../../../../test/kit/proxy.ts';
 import { open, useBrowser } from '../../../dashboard/test/browser.ts';
 import { build } from '../../build.ts';
 import type { ClientOptions, Consumer, Queen, Queue } from '../../src/index.ts';
-import { file } from '../end.ts';
 import { behindProxy, cutOff, until } from '../setup.ts';
 import { startOrigin } from './origin.ts';
 

@@ -78,7 +78,7 @@ interface EmptyProps {
 export function Empty({ title, children }: EmptyProps) {
   return (
     <div class="state">
-      <h3>{title}</h3>
+      <p class="title">{title}</p>
       {children}
     </div>
   );

@@ -30,7 +30,7 @@ export function Payload({ json, what = 'payload' }: { json: RawJson; what?: stri
         </button>
         <Copy text={text} what={what} />
       </div>
-      <pre tabIndex={0} class="wrap" role="region" aria-label={what}>
+      <pre tabIndex={0} class="wrap" role="region" aria-label={`${what}, as JSON`}>
         {tokens === null
           ? shown
           : tokens.map(({ kind, text: token }, index) =>

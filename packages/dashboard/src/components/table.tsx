@@ -12,6 +12,8 @@ export interface Column<Row> {
   key?: boolean;
   /** The key is long: identifiers. */
   wide?: boolean;
+  /** A name that is not the key. */
+  name?: boolean;
   /** Never broken over lines. */
   tight?: boolean;
   /** Buttons and the like: no title on a narrow screen. */
@@ -64,7 +66,8 @@ export function Table<Row>({ caption, columns, rows, id, sorting, opened, empty 
                     class={classOf(column)}
                     data-label={column.title}
                   >
-                    {column.cell(row)}
+                    {/* One child, whatever the cell holds: on a narrow screen it stands beside the title. */}
+                    <div>{column.cell(row)}</div>
                   </td>
                 ))}
               </tr>
@@ -88,8 +91,8 @@ function Opened({ columns, content }: { columns: number; content: VNode | null }
   );
 }
 
-function classOf<Row>({ right, key, wide, tight, bare }: Column<Row>): string {
-  return [right && 'right', key && 'key', wide && 'wide', tight && 'tight', bare && 'bare']
+function classOf<Row>({ right, key, wide, name, tight, bare }: Column<Row>): string {
+  return [right && 'right', key && 'key', wide && 'wide', name && 'name', tight && 'tight', bare && 'bare']
     .filter(Boolean)
     .join(' ');
 }
@@ -123,7 +126,7 @@ function Head<Row>({ column, sorting }: { column: Column<Row>; sorting: Sorting 
     >
       <button type="button" onClick={() => sorting.change(sort, next)}>
         {title}
-        <span aria-hidden="true">{active ? (sorting.descending ? '↓' : '↑') : ''}</span>
+        {active && <span aria-hidden="true">{sorting.descending ? '↓' : '↑'}</span>}
       </button>
     </th>
   );

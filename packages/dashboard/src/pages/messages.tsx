@@ -200,13 +200,12 @@ const COLUMNS: readonly Column<MessageRow>[] = [
         </a>
       ),
   },
+  { title: 'Stored', tight: true, cell: ({ createdAt }) => <Moment at={createdAt} /> },
+  { title: 'Queue', name: true, cell: ({ queue }) => <a href={queuePath(queue)}>{queue}</a> },
   {
-    title: 'Queue / partition',
-    cell: ({ queue, partition }) => (
-      <>
-        <a href={queuePath(queue)}>{queue}</a> / <a href={partitionPath(queue, partition)}>{partition}</a>
-      </>
-    ),
+    title: 'Partition',
+    name: true,
+    cell: ({ queue, partition }) => <a href={partitionPath(queue, partition)}>{partition}</a>,
   },
   { title: 'Offset', right: true, cell: ({ offset }) => whole(offset) },
   { title: 'Status', tight: true, cell: ({ status }) => <Status of={status} /> },
@@ -217,7 +216,6 @@ const COLUMNS: readonly Column<MessageRow>[] = [
       totalGroups === 0 ? '–' : `${consumedBy} of ${totalGroups}`,
   },
   { title: 'Payload', cell: ({ data }) => <Glimpse text={data.text} /> },
-  { title: 'Stored', tight: true, cell: ({ createdAt }) => <Moment at={createdAt} /> },
 ];
 
 function Newest() {

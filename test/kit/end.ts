@@ -1,5 +1,5 @@
 import { after } from 'node:test';
-import type { Cleanup } from '../../../test/kit/cleanup.ts';
+import type { Cleanup } from './cleanup.ts';
 
 const hooks: (() => Promise<void>)[] = [];
 

@@ -1,0 +1,60 @@
+/** What holds for every page: add a new one to the list. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Page } from 'playwright-core';
+import { violations } from './axe.ts';
+import { open, useBrowser } from './browser.ts';
+import { EXACT_ID, messagePath, scene } from './scene.ts';
+
+useBrowser();
+
+/** Its address, and a text that is there once its data is. */
+const PAGES: readonly (readonly [string, string])[] = [
+  ['/', 'Busiest queues'],
+  ['/queues', 'payments.settlement'],
+  ['/queues/orders', 'customer-07'],
+  ['/queues/orders/settings', 'Delete this queue…'],
+  ['/queues/orders/partitions/customer-00?at=2', 'billing'],
+  ['/messages', EXACT_ID],
+  [`/messages/${EXACT_ID}`, '12345678901234567890.123456789012345'],
+  ['/brokers', 'Operations'],
+  ['/postgres', 'log_segments'],
+  ['/nothing/here', 'Nothing has this address'],
+];
+
+test('every page is accessible in both themes, fits a phone, and logs nothing', async (t) => {
+  const here = await scene();
+  const { page, faults } = await open(t, here.url);
+  for (const [path, text] of PAGES) {
+    await t.test(path, async () => {
+      const exact = path === `/messages/${EXACT_ID}`;
+      await page.emulateMedia({ colorScheme: 'light' });
+      await page.setViewportSize({ width: 1280, height: 800 });
+      await page.goto(exact ? await messagePath(here, EXACT_ID) : path);
+      await page.getByText(text, { exact: true }).first().waitFor();
+      await settled(page);
+      assert.deepEqual(await violations(page), [], 'in light');
+      await page.emulateMedia({ colorScheme: 'dark' });
+      assert.deepEqual(await violations(page), [], 'in dark');
+      await page.setViewportSize({ width: 390, height: 844 });
+      assert.deepEqual(await tooWide(page), []);
+      assert.deepEqual(faults, []);
+    });
+  }
+});
+
+/** Nothing is on its way any more. */
+async function settled(page: Page): Promise<void> {
+  await page.waitForFunction(() => document.querySelector('.skeleton') === null);
+}
+
+/** Elements that reach beyond the window and do not scroll within one that ends before. */
+function tooWide(page: Page): Promise<string[]> {
+  return page.evaluate(() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.querySelectorAll('main *')]
+      .filter((element) => element.getBoundingClientRect().right > width + 1)
+      .map((element) => element.outerHTML.slice(0, 120));
+  });
+}

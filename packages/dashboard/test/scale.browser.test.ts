@@ -1,0 +1,7 @@
+import { test } from 'node:test';
+import { useBrowser } from './browser.ts';
+import { lookAtMany } from './scale.ts';
+
+useBrowser();
+
+test('a queue of five thousand partitions', (t) => lookAtMany(t, 5_000, 30_000));

@@ -1,0 +1,96 @@
+/** One broker for all tests of a file, with something in it to look at. */
+// First, so that its hook comes before that of the kit.
+import '../../../test/kit/end.ts';
+
+import { startBroker } from '../../../test/kit/broker.ts';
+import { file } from '../../../test/kit/end.ts';
+import { freshDatabase } from '../../../test/kit/postgres.ts';
+
+export interface Scene {
+  readonly url: string;
+  /** A call to the broker. Rejects with its refusal. */
+  ask<T>(method: string, path: string, body?: unknown): Promise<T>;
+}
+
+interface Popped {
+  messages: { transactionId: string; partitionId: string; leaseId: string }[];
+}
+
+/** What is in it. */
+export const ORDERS = 'orders';
+export const CUSTOMERS = 60;
+/** The payload of one message, which JSON.parse could not give back. */
+export const EXACT =
+  '{"b":1,"10":2,"2":12345678901234567890.123456789012345,"b":[true,null,"\\u00e9\\n"],"c":{}}';
+export const EXACT_ID = 'order/exact?';
+export const DEAD_ID = 'order-07-0';
+
+const customer = (n: number) => `customer-${String(n).padStart(2, '0')}`;
+
+let shared: Promise<Scene> | undefined;
+
+export function scene(): Promise<Scene> {
+  shared ??= open();
+  return shared;
+}
+
+async function open(): Promise<Scene> {
+  const database = await freshDatabase(file);
+  const { url } = await startBroker({ database, alone: 'it is about the page' }, file);
+  const ask = async <T>(method: string, path: string, body?: unknown): Promise<T> => {
+    const text = typeof body === 'string' ? body : JSON.stringify(body);
+    const answer = await fetch(url + path, { method, ...(body === undefined ? {} : { body: text }) });
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
+    return (answer.status === 204 ? undefined : await answer.json()) as T;
+  };
+  await fill(ask);
+  return { url, ask };
+}
+
+/** Two orders for each customer; billing has worked off the first thirty and failed once; nobody looks at the rest. */
+async function fill(ask: Scene['ask']): Promise<void> {
+  await ask('POST', '/api/v1/configure', {
+    queue: ORDERS,
+    options: { leaseTime: 60, retryLimit: 1, namespace: 'shop' },
+  });
+  const items = Array.from({ length: 2 * CUSTOMERS }, (_, n) => {
+    const partition = customer(n % CUSTOMERS);
+    const round = Math.floor(n / CUSTOMERS);
+    const transactionId = `order-${partition.slice(-2)}-${round}`;
+    const payload = { customer: partition, total: 12.5 + n, lines: [{ sku: 'A-1', quantity: round + 1 }] };
+    return { queue: ORDERS, partition, transactionId, payload };
+  });
+  await ask('POST', '/api/v1/push', { items });
+  for (const queue of ['invoices', 'audit', 'payments.settlement']) {
+    await ask('POST', '/api/v1/push', {
+      items: [{ queue, transactionId: `${queue}-1`, payload: { queue } }],
+    });
+  }
+  for (let n = 0; n < 30; n++) {
+    const path = `/api/v1/pop/queue/${ORDERS}/partition/${customer(n)}`;
+    const { messages } = await ask<Popped>('GET', `${path}?consumerGroup=billing&subscriptionMode=all`);
+    await ask('POST', '/api/v1/ack/batch', {
+      consumerGroup: 'billing',
+      acknowledgments: messages.map(({ transactionId, partitionId, leaseId }) => {
+        const dead = transactionId === DEAD_ID;
+        const outcome = dead
+          ? { status: 'dlq', error: 'card declined by the issuer' }
+          : { status: 'completed' };
+        return { transactionId, partitionId, leaseId, ...outcome };
+      }),
+    });
+  }
+  const item = `{"queue":"${ORDERS}","partition":"${customer(0)}","transactionId":"${EXACT_ID}","payload":${EXACT}}`;
+  await ask('POST', '/api/v1/push', `{"items":[${item}]}`);
+  await ask('POST', '/api/v1/stats/refresh', {});
+}
+
+/** Where a message is. */
+export async function messagePath({ ask }: Scene, transactionId: string): Promise<string> {
+  const query = new URLSearchParams({ transactionId });
+  const { messages } = await ask<{ messages: { partitionId: string }[] }>(
+    'GET',
+    `/api/v1/messages/find?${query}`,
+  );
+  return `/messages/${messages[0]!.partitionId}/${encodeURIComponent(transactionId)}`;
+}

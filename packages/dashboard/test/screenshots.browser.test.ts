@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { open, useBrowser } from './browser.ts';
+import { EXACT_ID, messagePath, scene } from './scene.ts';
+import { difference, resembles } from './screenshots.ts';
+
+useBrowser();
+
+const DESK = { width: 1280, height: 800 };
+const PHONE = { width: 390, height: 844 };
+
+/** Name, address, window, theme, and a text that is there once the page is. */
+const PICTURES = [
+  ['overview-light', '/', DESK, 'light', 'Busiest queues'],
+  ['overview-dark', '/', DESK, 'dark', 'Busiest queues'],
+  ['overview-phone', '/', PHONE, 'light', 'Busiest queues'],
+  ['queue-light', '/queues/orders', DESK, 'light', 'customer-00'],
+  ['queues-phone-dark', '/queues', PHONE, 'dark', 'payments.settlement'],
+  ['message-dark', EXACT_ID, DESK, 'dark', 'billing'],
+  ['messages-light', '/messages?queue=orders', DESK, 'light', EXACT_ID],
+] as const;
+
+test('pages look as they looked when somebody looked', async (t) => {
+  const here = await scene();
+  for (const [name, path, viewport, colorScheme, text] of PICTURES) {
+    await t.test(name, async (each) => {
+      const { page } = await open(each, here.url, { viewport, colorScheme });
+      await page.goto(path === EXACT_ID ? await messagePath(here, EXACT_ID) : path);
+      await page.getByText(text, { exact: true }).first().waitFor();
+      await page.waitForFunction(() => document.querySelector('.skeleton') === null);
+      if (path === '/') await page.locator('canvas').nth(1).waitFor();
+      await resembles(page, name);
+    });
+  }
+});
+
+test('the comparison sees what is missing, and not what a clock shows', async (t) => {
+  const here = await scene();
+  const { page } = await open(t, here.url, { viewport: DESK, colorScheme: 'light' });
+  await page.goto('/queues/orders');
+  await page.getByText('customer-00', { exact: true }).waitFor();
+  const before = await page.screenshot();
+  assert.equal(await difference(page, before, before), 0);
+  await page
+    .locator('time')
+    .first()
+    .evaluate((element) => {
+      element.textContent = '7 min. ago';
+    });
+  assert.ok((await difference(page, before, await page.screenshot())) < 0.02);
+  await page.locator('.side').evaluate((element) => element.remove());
+  assert.ok((await difference(page, before, await page.screenshot())) > 0.12);
+});
