@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { type ClientOptions, Queen } from '@queen-mq/client';
+import { type ClientOptions, Queen, QueenError } from '@queen-mq/client';
 import { type Command, Option } from 'commander';
-import { EXIT, type ExitName, usage } from './exit.ts';
+import { EXIT, type ExitName, Failure, usage } from './exit.ts';
 import { durationMs, several } from './input/values.ts';
 import { parseExact } from './output/exact_json.ts';
 import { FORMATS, type Format, Output } from './output/output.ts';
@@ -116,6 +116,10 @@ export function does<O, A extends unknown[] = []>(work: Work<O, A>): (...given: 
     const call = new Call<O>(command.optsWithGlobals() as O & GlobalOptions, interruption.signal);
     try {
       await work(call, ...args);
+    } catch (error) {
+      // Whatever waited says in its own words that it was interrupted.
+      const own = error instanceof Failure || error instanceof QueenError;
+      throw interruption.signal.aborted && !own ? new Failure('interrupted', 'interrupted') : error;
     } finally {
       interruption.unwatch();
       await call.close();
@@ -129,6 +133,8 @@ class Interruption {
   readonly #interrupt = () => {
     if (this.#controller.signal.aborted) process.exit(EXIT.interrupted.code);
     this.#controller.abort(new Error('interrupted'));
+    // Nothing that comes there is waited for any longer.
+    process.stdin.destroy();
   };
 
   constructor() {

@@ -35,9 +35,12 @@ export async function environment(): Promise<Record<string, string>> {
 }
 
 /** The program as users have it: a process. */
-export async function start(args: readonly string[]): Promise<ChildProcess> {
-  const options = { cwd: directory, env: await environment(), stdio: ['ignore', 'pipe', 'pipe'] } as const;
-  return spawn(process.execPath, [MAIN, ...args], { ...options, stdio: [...options.stdio] });
+export async function start(
+  args: readonly string[],
+  stdin: 'ignore' | 'pipe' = 'ignore',
+): Promise<ChildProcess> {
+  const env = await environment();
+  return spawn(process.execPath, [MAIN, ...args], { cwd: directory, env, stdio: [stdin, 'pipe', 'pipe'] });
 }
 
 export function ended(child: ChildProcess): Promise<Ran> {

@@ -1,8 +1,14 @@
-import { type NewMessage, PushError, type PushResult } from '@queen-mq/client';
+import {
+  InDoubtError,
+  type NewMessage,
+  PushError,
+  PushInDoubtError,
+  type PushResult,
+} from '@queen-mq/client';
 import type { Command } from 'commander';
 import { type Call, does } from '../call.ts';
 import { Failure, usage } from '../exit.ts';
-import { linesOf, type Source, sourceOf } from '../input/lines.ts';
+import { type Line, linesOf, type Source, sourceOf } from '../input/lines.ts';
 import { at, integer, payload } from '../input/values.ts';
 import { digitsOf } from '../output/exact_json.ts';
 import { Progress } from '../output/progress.ts';
@@ -90,13 +96,14 @@ async function pushGiven(call: Call<Options>, queue: string, payloads: readonly 
   try {
     results = await queen.queue(queue).push(messages, { signal });
   } catch (error) {
-    if (!(error instanceof PushError)) throw error;
+    if (!(error instanceof PushError || error instanceof PushInDoubtError)) throw error;
     results = error.results;
-    call.ends('failure');
+    call.ends(error instanceof PushError ? 'failure' : 'inDoubt');
   }
   out.rows(results, COLUMNS, '');
   for (const { status, error, transactionId } of results) {
     if (status === 'failed') out.warn(`${transactionId} is not stored: ${error}`);
+    if (status === 'in_doubt') out.warn(`nobody knows whether ${transactionId} is stored: ${error}`);
   }
 }
 
@@ -110,16 +117,18 @@ class Tally {
   duplicates = 0;
   buffered = 0;
   failed = 0;
+  inDoubt = 0;
 
   count(status: PushResult['status']): void {
     if (status === 'queued') this.queued++;
     else if (status === 'duplicate') this.duplicates++;
     else if (status === 'buffered') this.buffered++;
+    else if (status === 'in_doubt') this.inDoubt++;
     else this.failed++;
   }
 
   get done(): number {
-    return this.queued + this.duplicates + this.buffered + this.failed;
+    return this.queued + this.duplicates + this.buffered + this.failed + this.inDoubt;
   }
 }
 
@@ -133,69 +142,76 @@ async function pushFiles(call: Call<Options>, queue: string, sources: readonly S
   const open = { messages: 0, characters: 0 };
   let wake = () => {};
   let broken: unknown;
+  let shown = 0;
 
-  for (const source of sources) {
-    for await (const { text, number, end } of linesOf(source)) {
-      while (
-        broken === undefined &&
-        (open.messages >= WINDOW.messages || open.characters >= WINDOW.characters)
-      ) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
+  const send = (source: Source, { text, number, end }: Line) => {
+    const where = `${source.name}, line ${number}`;
+    const message = messageOf(text, options, where);
+    open.messages++;
+    open.characters += text.length;
+    const failed = (error: unknown) => {
+      const doubt = error instanceof InDoubtError;
+      tally.count(doubt ? 'in_doubt' : 'failed');
+      // A message that is not stored leaves the others alone; a broker that is away does not.
+      if (!(error instanceof PushError)) broken ??= error;
+      if (++shown > FAILURES_SHOWN) return;
+      progress.clear();
+      const what = doubt ? 'is stored, or not' : 'is not stored';
+      out.warn(`${where} ${what}: ${(error as Error).message}`);
+    };
+    const settled = () => {
+      open.messages--;
+      open.characters -= text.length;
+      wake();
+      progress.show(() => {
+        const share = source.bytes === null ? bytes(end) : `${Math.floor((end / source.bytes) * 100)} %`;
+        return `${source.name}: ${share}, ${count(tally.done, 'message')}, ${perSecond()}/s`;
+      });
+    };
+    producer
+      .send(message, { signal })
+      .then(({ status }) => tally.count(status), failed)
+      .finally(settled);
+  };
+
+  try {
+    for (const source of sources) {
+      for await (const line of linesOf(source)) {
+        while (
+          broken === undefined &&
+          (open.messages >= WINDOW.messages || open.characters >= WINDOW.characters)
+        ) {
+          await new Promise<void>((resolve) => {
+            wake = resolve;
+          });
+        }
+        if (broken !== undefined || signal.aborted) break;
+        send(source, line);
       }
       if (broken !== undefined || signal.aborted) break;
-      let message: NewMessage;
-      try {
-        message = messageOf(text, options, `${source.name}, line ${number}`);
-      } catch (error) {
-        broken = error;
-        break;
-      }
-      open.messages++;
-      open.characters += text.length;
-      producer
-        .send(message, { signal })
-        .then(
-          ({ status }) => tally.count(status),
-          (error: unknown) => {
-            tally.failed++;
-            // A message that is not stored leaves the others alone; a broker that is away does not.
-            if (!(error instanceof PushError)) broken ??= error;
-            if (tally.failed <= FAILURES_SHOWN) {
-              progress.clear();
-              out.warn(`${source.name}, line ${number} is not stored: ${(error as Error).message}`);
-            }
-          },
-        )
-        .finally(() => {
-          open.messages--;
-          open.characters -= text.length;
-          wake();
-          progress.show(() => {
-            const share = source.bytes === null ? bytes(end) : `${Math.floor((end / source.bytes) * 100)} %`;
-            return `${source.name}: ${share}, ${count(tally.done, 'message')}, ${perSecond()}/s`;
-          });
-        });
     }
-    if (broken !== undefined || signal.aborted) break;
+  } catch (error) {
+    // What was read before it is stored all the same, and counted.
+    broken ??= error;
   }
+  // What went wrong with a message was told where it was sent.
   await producer.close().catch(() => {});
   progress.clear();
 
   const seconds = Math.round(performance.now() - began) / 1000;
-  const { queued, duplicates, buffered, failed } = tally;
-  out.one({ queue, queued, duplicates, buffered, failed, seconds }, () => {
+  const { queued, duplicates, buffered, failed, inDoubt } = tally;
+  out.one({ queue, queued, duplicates, buffered, failed, inDoubt, seconds }, () => {
     const more = [
       duplicates > 0 ? count(duplicates, 'duplicate') : '',
       buffered > 0 ? `${buffered} on the broker's disk for now` : '',
       failed > 0 ? `${failed} not stored` : '',
+      inDoubt > 0 ? `${inDoubt} in doubt` : '',
     ].filter((part) => part !== '');
     const also = more.length === 0 ? '' : `, ${more.join(', ')}`;
     return `${count(queued, 'message')} stored in ${queue}${also} (${seconds} s, ${perSecond()}/s)\n`;
   });
-  if (broken !== undefined) throw broken;
   if (signal.aborted) throw new Failure('interrupted', 'interrupted: what follows was not pushed');
+  if (broken !== undefined) throw broken;
   if (failed > 0) call.ends('failure');
 }
 

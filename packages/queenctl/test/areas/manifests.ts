@@ -170,7 +170,14 @@ test('connectors: apply, list, status, pause, resume, resync, delete', async () 
     'm-srcc',
     '-y',
   ]);
-  await fails(4, /m-copy/, ['connectors', 'resync', 'm-copy', '-y']);
+  const copy = join(directory, 'sink.yaml');
+  writeFileSync(
+    copy,
+    sink('cdc').replace('passwordEnv: SHOP_PASSWORD', 'password: secret-word').replaceAll('m-copy', 'm-sink'),
+  );
+  assert.match(await ok('connectors', 'apply', 'm-sink', '-f', copy), /^Connector m-sink created\n/);
+  await fails(2, /sink\.yaml has no Connector m-none/, ['connectors', 'apply', 'm-none', '-f', copy]);
+  await fails(4, /m-sink/, ['connectors', 'resync', 'm-sink', '-y']);
   await ok('connectors', 'delete', 'm-src', '--keep-slot', '-y');
-  assert.equal(await ok('connectors', 'delete', 'm-copy', '-y'), 'm-copy is deleted\n');
+  assert.equal(await ok('connectors', 'delete', 'm-sink', '-y'), 'm-sink is deleted\n');
 });

@@ -108,6 +108,20 @@ test('what is wrong with input is told with its line, and what came before it is
   assert.ok(!control.err.includes('\u0001'));
 });
 
+test('a push that waits for input ends when it is told to, and says what it has stored', async () => {
+  const child = await start(['push', 'm6'], 'pipe');
+  const over = ended(child);
+  child.stdin!.write('1\n2\n');
+  await until(
+    async () => (await json('queues', 'list')).some(({ name }: { name: string }) => name === 'm6'),
+    30_000,
+  );
+  child.kill('SIGINT');
+  const { code, out, err } = await over;
+  assert.deepEqual([code, err], [130, 'queenctl: interrupted: what follows was not pushed\n']);
+  assert.match(out, /^2 messages stored in m6 /);
+});
+
 test('pop gives back, completes, fails; leases are renewed', async () => {
   await ok('push', 'm4', '1', '2');
   assert.match(await ok('pop', 'm4', '--ack', 'retry'), /PAYLOAD\n.* 1\n$/);
@@ -162,4 +176,27 @@ test('tail follows: what comes, in partitions that are new as well, until it is 
   );
   assert.equal(lines(await ok('tail', 'm5', '--from', 'beginning', '-n', '3', '-o', 'json')).length, 3);
   await fails(3, /there is no queue "m55"[\s\S]*did you mean "m5"/, ['tail', 'm55']);
+});
+
+test('tail follows more partitions than it can wait at', async (t) => {
+  const client = await clientOf(t);
+  const queue = client.queue<number>('m7');
+  await queue.push(Array.from({ length: 300 }, (_, n) => ({ data: n, partition: `p-${n}` })));
+  const child = await start(['tail', 'm7', '--from', 'beginning', '-n', '302', '-o', 'json']);
+  const over = ended(child);
+  let seen = '';
+  child.stdout!.on('data', (chunk: string) => {
+    seen += chunk;
+  });
+  await until(() => seen.split('\n').length === 301, 30_000);
+  await queue.push([
+    { data: 300, partition: 'p-7' },
+    { data: 301, partition: 'new' },
+  ]);
+  const { code, out } = await over;
+  const numbers = lines(out).map(({ data }) => data as number);
+  assert.deepEqual(
+    [code, numbers.sort((one, other) => one - other)],
+    [0, Array.from({ length: 302 }, (_, n) => n)],
+  );
 });
