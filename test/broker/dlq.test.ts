@@ -23,6 +23,7 @@ interface Letter {
   createdAt: string;
   failedAt: string;
   isEncrypted?: boolean;
+  dataOmitted?: boolean;
 }
 
 interface Listing {
@@ -127,6 +128,22 @@ test('the list: what a row says, filters, pages', async (t) => {
   for (const bad of ['?from=yesterday', '?limit=x', '?queue=a&queue=b']) {
     const { status } = await live.client.call('GET', `/api/v1/dlq${bad}`);
     assert.equal(status, 400, bad);
+  }
+});
+
+test('one dead letter by its id, and lists without payloads', async (t) => {
+  const live = await openLive(t);
+  await bury(live, 'a', ['a1', 'a2']);
+  const bare = await list(live, '?data=false&limit=1');
+  const [row] = bare.messages;
+  assert.deepEqual([bare.total, row!.data, row!.dataOmitted], [2, null, true]);
+  const one = await live.ask('GET', `/api/v1/dlq/${row!.id}`);
+  const { dataOmitted, ...rest } = { ...row!, data: { id: 'a2' } };
+  assert.deepEqual([one.status, one.body], [200, rest]);
+  assert.equal((await live.client.call('GET', '/api/v1/dlq?data=perhaps')).status, 400);
+  for (const id of [ZERO, 'nothing', row!.transactionId]) {
+    const { status, body } = await live.ask('GET', `/api/v1/dlq/${id}`);
+    assert.deepEqual([status, body.code], [404, 'message_not_found'], id);
   }
 });
 

@@ -101,6 +101,85 @@ test('the list: one element a group and queue, lag in messages and seconds', asy
   assert.deepEqual([idle!.state, idle!.totalLag, idle!.maxTimeLag, idle!.members], ['Stable', 0, 0, 3]);
 });
 
+test('pages of the list, and of the partitions of a group on a queue', async (t) => {
+  const live = await openLive(t);
+  await push(live, 'q', 'a', 0, 3);
+  await push(live, 'other', 'a', 0, 1);
+  await take(live, 'q', 'g');
+  await take(live, 'other', 'h');
+  await push(live, 'q', 'b', 0, 1);
+  await push(live, 'q', 'B2', 0, 2);
+  await push(live, 'q', 'a', 3, 1);
+  await live.client.pop('q', { consumerGroup: 'g', ...all, batch: 2 }, 'B2');
+
+  const page = async (query: string) => {
+    const { status, body } = await live.ask<{
+      groups: Standing[];
+      pagination: { limit: number; offset: number; total: number };
+    }>('GET', `${GROUPS}?${query}`);
+    assert.equal(status, 200, JSON.stringify(body));
+    return { ...body, names: body.groups.map(({ name, queueName }) => `${name} ${queueName}`) };
+  };
+  const first = await page('limit=10');
+  assert.deepEqual(first.names, ['g q', 'h other']);
+  // It grows between the two.
+  const settled = (rows: Standing[]) => rows.map((row) => ({ ...row, maxTimeLag: 0 }));
+  assert.deepEqual(settled(first.groups), settled((await live.ask<Standing[]>('GET', GROUPS)).body));
+  assert.deepEqual(first.pagination, { limit: 10, offset: 0, total: 2 });
+  assert.deepEqual((await page('limit=1&offset=1')).names, ['h other']);
+  assert.deepEqual((await page('limit=9&sort=lag')).names, ['h other', 'g q']);
+  assert.deepEqual((await page('limit=9&sort=lag&order=desc')).names, ['g q', 'h other']);
+  assert.deepEqual((await page('limit=9&sort=name&order=desc')).names, ['h other', 'g q']);
+  assert.deepEqual((await page('limit=9&search=OTH')).names, ['h other']);
+  assert.deepEqual((await page('limit=9&group=g')).names, ['g q']);
+  assert.deepEqual((await page('limit=9&queue=q')).names, ['g q']);
+  assert.deepEqual((await page('limit=9&queue=nothing')).pagination.total, 0);
+
+  const on = async (query = '', group = 'g', queue = 'q') => {
+    const { status, body } = await live.ask<{
+      totals: Record<string, number>;
+      partitions: {
+        partition: string;
+        partitionId: string;
+        timeLagSeconds: number;
+        workerId: string | null;
+      }[];
+      pagination: { limit: number; offset: number; total: number };
+    }>('GET', `${GROUPS}/${group}/queues/${queue}${query}`);
+    assert.equal(status, 200, JSON.stringify(body));
+    return { ...body, names: body.partitions.map(({ partition }) => partition) };
+  };
+  const whole = await on('?order=desc');
+  const { maxTimeLag, ...totals } = whole.totals;
+  assert.deepEqual(totals, { partitions: 3, partitionCursors: 2, partitionsWithLag: 3, totalLag: 4 });
+  assert.ok(maxTimeLag! >= 0 && maxTimeLag! < 120);
+  assert.deepEqual(whole.names, ['B2', 'a', 'b'], 'by lag, then by name');
+  const shapes = whole.partitions.map(({ partitionId, timeLagSeconds, workerId, ...row }) => {
+    assert.match(partitionId, /^\d+$/);
+    assert.ok(timeLagSeconds < 120);
+    assert.equal(workerId !== null, row.partition === 'B2');
+    return row;
+  });
+  const common = { hasCursor: true, totalConsumed: 0, leaseActive: false };
+  assert.deepEqual(shapes, [
+    { ...common, partition: 'B2', nextOffset: 0, endOffset: 2, offsetLag: 2, leaseActive: true },
+    { ...common, partition: 'a', nextOffset: 3, endOffset: 4, offsetLag: 1, totalConsumed: 3 },
+    { ...common, partition: 'b', nextOffset: 0, endOffset: 1, offsetLag: 1, hasCursor: false },
+  ]);
+  assert.deepEqual((await on('?sort=name')).names, ['B2', 'a', 'b']);
+  assert.deepEqual((await on('?sort=name&order=desc')).names, ['b', 'a', 'B2']);
+  const part = await on('?search=b&sort=name&limit=1&offset=1');
+  assert.deepEqual([part.names, part.pagination], [['b'], { limit: 1, offset: 1, total: 2 }]);
+  assert.deepEqual(part.totals, whole.totals, 'sums are over all of them');
+  const beyond = await on('?offset=50');
+  assert.deepEqual([beyond.names, beyond.pagination.total, beyond.totals.totalLag], [[], 3, 4]);
+  assert.deepEqual((await on('', 'nobody')).totals.partitions, 0);
+  assert.deepEqual((await on('', 'g', 'nothing')).names, []);
+  for (const bad of ['?limit=5&sort=age', '?limit=x', '?limit=5&order=up', '/g/queues/q?sort=age']) {
+    assert.equal((await live.ask('GET', `${GROUPS}${bad}`)).status, 400, bad);
+  }
+});
+
 test('a group without consumption is dead, one without a registration says so, a conflating one too', async (t) => {
   const live = await openLive(t);
   await push(live, 'q', 'a', 0, 2);

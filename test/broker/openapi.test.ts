@@ -91,8 +91,10 @@ test('every answer is as the document has it', async (t) => {
       await ask('GET', `/api/v1/resources/${path}`, 200);
     const groups = '/api/v1/consumer-groups';
     await ask('GET', groups, 200);
+    await ask('GET', `${groups}?limit=1`, 200);
     await ask('GET', `${groups}/lagging?minLagSeconds=0`, 200);
     await ask('GET', `${groups}/g`, 200);
+    await ask('GET', `${groups}/g/queues/ns.task?sort=waiting&order=desc`, 200);
     await ask('POST', `${groups}/g/subscription`, 200, { subscriptionTimestamp: '2026-01-31T10:00:00Z' });
     await ask('POST', `${groups}/g/subscription`, 400, {});
     await ask('POST', `${groups}/g/queues/ns.task/seek`, 200, { toBeginning: true });
@@ -153,6 +155,7 @@ test('every answer is as the document has it', async (t) => {
     });
     await ask('POST', '/api/v1/timers', 400, { operations: [{ op: 'none' }] });
     await ask('POST', '/api/v1/timers', 403, { operations: [{ ...schedule('far'), delayMs: 1e12 }] });
+    await ask('GET', '/api/v1/timers', 200);
     await ask('GET', '/api/v1/timers/later', 200);
     await ask('GET', '/api/v1/timers/later?mode=count&prefix=k', 200);
     await ask('GET', '/api/v1/timers/later?mode=none', 400);
@@ -179,6 +182,8 @@ test('every answer is as the document has it', async (t) => {
       acknowledgments: doomed.messages.map((each) => ({ ...each, status: 'dlq' })),
     });
     const { messages } = await ask('GET', '/api/v1/dlq?queue=doomed', 200);
+    await ask('GET', '/api/v1/dlq?queue=doomed&data=false', 200);
+    await ask('GET', `/api/v1/dlq/${messages[0]!.id}`, 200);
     await ask('POST', `/api/v1/dlq/${messages[0]!.id}/replay`, 200, { queue: 'again' });
     await ask('DELETE', `/api/v1/messages/${messages[1]!.partitionId}/${messages[1]!.transactionId}`, 200);
     await ask('DELETE', '/api/v1/dlq?queue=doomed', 200);

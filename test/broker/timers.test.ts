@@ -131,6 +131,21 @@ test('schedule, reschedule, cancel, look, list and count, in their exact shapes'
   assert.deepEqual((await post(live, [])).body, { results: [] });
 });
 
+test('the queues that have pending timers, in pages', async (t) => {
+  const live = await openLive(t);
+  const queues = (query: string) => live.ask('GET', `/api/v1/timers${query}`);
+  assert.deepEqual((await queues('')).body, { queues: [], nextAfter: null });
+  await post(
+    live,
+    ['q', 'ä', 'a/b', 'q'].map((queue, index) => schedule(`k${index}`, 60_000, { queue })),
+  );
+  assert.deepEqual((await queues('')).body, { queues: ['a/b', 'q', 'ä'], nextAfter: null });
+  assert.deepEqual((await queues('?limit=2')).body, { queues: ['a/b', 'q'], nextAfter: 'q' });
+  assert.deepEqual((await queues('?limit=2&after=q')).body, { queues: ['ä'], nextAfter: null });
+  assert.equal((await queues('?limit=many')).status, 400);
+  assert.equal((await queues(`?after=${'x'.repeat(256)}`)).status, 400);
+});
+
 test('what is wrong with a call is named, and nothing of it is done', async (t) => {
   const live = await openLive(t);
   const cases: [unknown, number, string, string, string | undefined][] = [

@@ -63,6 +63,13 @@ const LIST = statement(
      FROM queen.dlq_list($1::uuid, $2::text, $3::text, $4::text, queen.from_micros($5::bigint),
                          queen.from_micros($6::bigint), $7::int, $8::bigint, $9::bigint)`,
 );
+const ONE = statement(
+  'dlq_one',
+  `SELECT id, partition_id AS "partitionId", queue, partition, consumer_group AS "group",
+          transaction_id AS "transactionId", payload, FALSE AS omitted, error, retry_count AS "retryCount",
+          failed_at AS "failedAtMicros", 1::bigint AS total
+     FROM queen.dlq_rows($1::uuid, NULL, NULL, NULL, NULL, NULL) WHERE id = $2::uuid`,
+);
 const FIND = statement('dlq_find', 'SELECT queen.dlq_find($1::uuid, $2::bigint, $3::text) AS id');
 const GET = statement(
   'dlq_get',
@@ -80,7 +87,7 @@ const REPLAY = statement(
      FROM queen.dlq_replay($1::uuid, $2::bigint, $3::boolean, $4::bytea, $5::bytea)`,
 );
 
-/** One page, the newest failure first. Payloads are left out once those before them exceed `bytesMax`. */
+/** One page, the newest failure first. Payloads are left out once those before them exceed `bytesMax`; -1: all of them. */
 export function listDeadLetters(
   db: Queryable,
   tenant: string,
@@ -93,6 +100,16 @@ export function listDeadLetters(
     [tenant, queue, partition, group, fromMicros, toMicros, page.limit, page.skip, page.bytesMax],
     { readOnly: true },
   );
+}
+
+/** With its payload. `id` is UUID text. Null: no such dead letter of the tenant. */
+export async function oneDeadLetter(
+  db: Queryable,
+  tenant: string,
+  id: string,
+): Promise<DeadLetterRow | null> {
+  const rows = await db.query<DeadLetterRow>(ONE, [tenant, id], { readOnly: true });
+  return rows[0] ?? null;
 }
 
 /** The id of the dead letter that a message's address means. Null: it has none. */
@@ -108,7 +125,7 @@ export async function findDeadLetter(
   return rows[0]!.id;
 }
 
-/** `id` is UUID text. Null: no such dead letter of the tenant. */
+/** What a replay needs of it. `id` is UUID text. Null: no such dead letter of the tenant. */
 export async function getDeadLetter(
   db: Queryable,
   tenant: string,

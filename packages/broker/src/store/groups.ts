@@ -1,6 +1,7 @@
 /** The procedures on consumer groups (sql/120_groups.sql), one function each: parameters named, results decoded. */
 import { type Queryable, statement } from './database.ts';
 import { invariant } from './invariant.ts';
+import type { PageWanted } from './partitions.ts';
 
 export interface GroupRow {
   group: string;
@@ -42,6 +43,35 @@ export interface GroupPartitionRow {
   leased: boolean;
 }
 
+export type GroupSort = 'lag' | 'waiting' | 'name';
+
+/** A group on a queue, over all its partitions. */
+export interface GroupSums {
+  partitions: number;
+  cursors: number;
+  behind: number;
+  totalLag: number;
+  maxLagMicros: number;
+  /** Partitions whose name was searched for. */
+  matches: number;
+  conflation: boolean;
+}
+
+export interface GroupPageRow {
+  partition: string;
+  partitionId: number;
+  /** It has a cursor there; else it is where it would start. */
+  met: boolean;
+  nextOffset: number;
+  /** What the next message to come gets. */
+  endOffset: number;
+  worker: string | null;
+  consumed: number;
+  lag: number;
+  lagMicros: number;
+  leased: boolean;
+}
+
 export type SeekTarget =
   | { to: 'end' }
   | { to: 'beginning' }
@@ -68,6 +98,13 @@ const DETAIL = statement(
   'group_detail',
   `SELECT queue, conflation, partition, worker_id AS worker, consumed, lag, lag_us AS "lagMicros", leased
      FROM queen.group_detail($1::uuid, $2::text)`,
+);
+const PAGE = statement(
+  'group_page',
+  `SELECT partitions, cursors, behind, total_lag AS "totalLag", max_lag_us AS "maxLagMicros", matches, conflation, partition,
+          partition_id AS "partitionId", met, next_offset AS "nextOffset", end_offset AS "endOffset", worker_id AS worker,
+          consumed, lag, lag_us AS "lagMicros", leased
+     FROM queen.group_page($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::boolean, $7::int, $8::bigint)`,
 );
 const SUBSCRIBE = statement(
   'group_subscribe',
@@ -107,6 +144,27 @@ export function groupDetail(db: Queryable, tenant: string, group: string): Promi
     readOnly: true,
     timeoutMs: READ_TIMEOUT_MS,
   });
+}
+
+/** One page of the partitions of a queue as a group sees them, with sums over all of them. */
+export async function groupPage(
+  db: Queryable,
+  tenant: string,
+  group: string,
+  queue: string,
+  wanted: PageWanted<GroupSort>,
+): Promise<{ sums: GroupSums; rows: GroupPageRow[] }> {
+  const { search, sort, descending, limit, skip } = wanted;
+  type Row = GroupSums & (GroupPageRow | { partition: null });
+  const found = await db.query<Row>(PAGE, [tenant, group, queue, search, sort, descending, limit, skip], {
+    readOnly: true,
+    timeoutMs: READ_TIMEOUT_MS,
+  });
+  invariant(found.length > 0, 'group_page_row');
+  return {
+    sums: found[0]!,
+    rows: found.filter((row): row is GroupSums & GroupPageRow => row.partition !== null),
+  };
 }
 
 /** Changes where the group starts on partitions that it has not met; the number of its registrations. */

@@ -404,6 +404,19 @@ const LIST = statement(
       AND t.timer_key >= $4::text AND ($5::text IS NULL OR t.timer_key < $5::text)
     ORDER BY t.timer_key LIMIT $6::int`,
 );
+const QUEUES = statement(
+  'timers_queues',
+  // From one queue to the next by the key: what there is of each is not read.
+  `WITH RECURSIVE steps AS (
+     (SELECT t.queue FROM queen.log_timers t WHERE t.tenant_id = $1::uuid AND t.queue > $2::text
+       ORDER BY t.queue LIMIT 1)
+     UNION ALL
+     SELECT (SELECT t.queue FROM queen.log_timers t WHERE t.tenant_id = $1::uuid AND t.queue > s.queue
+              ORDER BY t.queue LIMIT 1)
+       FROM steps s WHERE s.queue IS NOT NULL
+   )
+   SELECT s.queue FROM steps s WHERE s.queue IS NOT NULL LIMIT $3::int`,
+);
 const COUNT = statement(
   'timers_count',
   `SELECT count(*) AS count FROM queen.log_timers t
@@ -433,6 +446,17 @@ export function listTimers(
   return db.query<TimerRow>(LIST, [tenant, queue, after, prefix, prefixEnd(prefix), limit], {
     readOnly: true,
   });
+}
+
+/** Queues with pending timers, in byte order. `after`: exclusive; '': from the first. */
+export async function timerQueues(
+  db: Queryable,
+  tenant: string,
+  after: string,
+  limit: number,
+): Promise<string[]> {
+  const rows = await db.query<{ queue: string }>(QUEUES, [tenant, after, limit], { readOnly: true });
+  return rows.map(({ queue }) => queue);
 }
 
 export async function countTimers(

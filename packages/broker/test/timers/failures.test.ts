@@ -75,6 +75,7 @@ test('one poisoned timer: the others of its partition fire, it is tried five tim
     toMicros: null,
     limit: 10,
     skip: 0,
+    payloads: true,
   });
   assert.equal(total, 1);
   const [letter] = letters;

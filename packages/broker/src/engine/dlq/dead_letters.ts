@@ -50,6 +50,7 @@ export interface DeadLetterCounters {
 
 /** Payload bytes in one page of a list; the first payload is always there. */
 const PAGE_BYTES_MAX = 32 * 1024 * 1024;
+const NO_PAYLOADS = -1;
 /** A destination that vanishes, or changes its mind, as soon as it is looked up is not waited for. */
 const TRIES_MAX = 5;
 
@@ -62,14 +63,21 @@ export class DeadLetters implements DeadLettersFace {
   }
 
   async list(tenant: TenantId, filter: DeadLetterFilter): Promise<{ letters: DeadLetter[]; total: number }> {
-    const { limit, skip, ...wanted } = filter;
-    const page = { limit, skip, bytesMax: PAGE_BYTES_MAX };
+    const { limit, skip, payloads, ...wanted } = filter;
+    const page = { limit, skip, bytesMax: payloads ? PAGE_BYTES_MAX : NO_PAYLOADS };
     const read = (at: typeof page) =>
       this.#run('maintenance', (db) => store.listDeadLetters(db, tenant, wanted, at));
     const rows = await read(page);
     // A page behind the end, or of no rows, cannot tell how many there are.
     const counted = rows[0] ?? (await read({ limit: 1, skip: 0, bytesMax: 0 }))[0];
     return { letters: rows.map((row) => this.#letter(row)), total: counted?.total ?? 0 };
+  }
+
+  async get(tenant: TenantId, id: string): Promise<DeadLetter | null> {
+    const bytes = parseUuid(id);
+    if (bytes === null) return null;
+    const row = await this.#run('maintenance', (db) => store.oneDeadLetter(db, tenant, formatUuid(bytes)));
+    return row === null ? null : this.#letter(row);
   }
 
   async purge(tenant: TenantId, queue: string, group: string | null): Promise<number> {

@@ -15,6 +15,8 @@ export interface DeadLetterFilter {
   limit: number;
   /** Rows to pass over, at least 0. */
   skip: number;
+  /** Without: all that have a payload are `omitted`. */
+  payloads: boolean;
 }
 
 export interface DeadLetter {
@@ -33,7 +35,7 @@ export interface DeadLetter {
   payload: Buffer | null;
   /** It was stored sealed, and `payload` is what was inside. */
   opened: boolean;
-  /** The page has no room for its payload; ask for fewer rows. */
+  /** The page has no room for its payload, or was asked for without. */
   omitted: boolean;
 }
 
@@ -72,6 +74,8 @@ export type ReplayResult =
 export interface DeadLettersFace {
   /** The newest failure first; `total`: how many the filter lets through. */
   list(tenant: TenantId, filter: DeadLetterFilter): Promise<{ letters: DeadLetter[]; total: number }>;
+  /** Null: there is none of that id. What is no id names nothing. */
+  get(tenant: TenantId, id: string): Promise<DeadLetter | null>;
   /** Removes those of a queue, of one group or (null) of all; how many there were. */
   purge(tenant: TenantId, queue: string, group: string | null): Promise<number>;
   /** Removes those of a message, of all groups; how many there were. */

@@ -1,5 +1,17 @@
 /** Consumer groups at the engine's face. Times in microseconds. */
+import type { GroupPageRow, GroupSort, GroupSums } from '../../store/groups.ts';
+import type { PageWanted } from '../../store/partitions.ts';
 import type { TenantId } from '../types.ts';
+
+export type { GroupPageRow, GroupSort, GroupSums } from '../../store/groups.ts';
+
+export type StandingSort = 'name' | 'lag' | 'waiting' | 'partitions';
+
+/** Which rows of the list; null: of all. */
+export interface StandingFilter {
+  group: string | null;
+  queue: string | null;
+}
 
 /** A group on a queue. */
 export interface GroupStanding {
@@ -66,6 +78,19 @@ export interface SeekRequest {
 export interface GroupsFace {
   /** By group and queue. */
   list(tenant: TenantId): Promise<GroupStanding[]>;
+  /** One page of the list: `search` looks at the names of groups and queues; and how many there are in all. */
+  page(
+    tenant: TenantId,
+    filter: StandingFilter,
+    wanted: PageWanted<StandingSort>,
+  ): Promise<{ rows: GroupStanding[]; total: number }>;
+  /** Live: one page of the partitions of a queue as the group sees them, with sums over all of them. */
+  onQueue(
+    tenant: TenantId,
+    group: string,
+    queue: string,
+    wanted: PageWanted<GroupSort>,
+  ): Promise<{ sums: GroupSums; rows: GroupPageRow[] }>;
   /** Whose oldest message has waited for `minSeconds` or longer; the longest first, at most ten thousand. */
   lagging(tenant: TenantId, minSeconds: number): Promise<LaggingPartition[]>;
   /** By queue and partition; empty for an unknown group. */

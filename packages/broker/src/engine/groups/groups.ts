@@ -5,9 +5,21 @@
 import { nameFault, requiredNameFault } from '../../log/names.ts';
 import type { Queryable } from '../../store/database.ts';
 import * as store from '../../store/groups.ts';
+import type { PageWanted } from '../../store/partitions.ts';
 import { fromStore, refused } from '../errors.ts';
 import type { TenantId } from '../types.ts';
-import type { GroupQueue, GroupStanding, GroupsFace, LaggingPartition, SeekRequest } from './face.ts';
+import type {
+  GroupPageRow,
+  GroupQueue,
+  GroupSort,
+  GroupStanding,
+  GroupSums,
+  GroupsFace,
+  LaggingPartition,
+  SeekRequest,
+  StandingFilter,
+  StandingSort,
+} from './face.ts';
 
 export interface GroupsDeps {
   db: Queryable;
@@ -36,6 +48,39 @@ export class Groups implements GroupsFace {
           ? null
           : { mode, fromMicros: atMicros, createdAtMicros: registeredAtMicros },
     }));
+  }
+
+  async page(
+    tenant: TenantId,
+    { group, queue }: StandingFilter,
+    { search, sort, descending, limit, skip }: PageWanted<StandingSort>,
+  ): Promise<{ rows: GroupStanding[]; total: number }> {
+    const part = search?.toLowerCase() ?? '';
+    const found = (await this.list(tenant)).filter(
+      (row) =>
+        (group === null || row.group === group) &&
+        (queue === null || row.queue === queue) &&
+        (part === '' || row.group.toLowerCase().includes(part) || row.queue.toLowerCase().includes(part)),
+    );
+    // They come by name, and the sort is stable.
+    const figure = FIGURES[sort];
+    if (figure === null) {
+      if (descending) found.reverse();
+    } else {
+      found.sort((one, other) => (descending ? figure(other) - figure(one) : figure(one) - figure(other)));
+    }
+    return { rows: found.slice(skip, skip + limit), total: found.length };
+  }
+
+  async onQueue(
+    tenant: TenantId,
+    group: string,
+    queue: string,
+    wanted: PageWanted<GroupSort>,
+  ): Promise<{ sums: GroupSums; rows: GroupPageRow[] }> {
+    checkName(group, 'group');
+    checkName(queue, 'queue');
+    return this.#run((db) => store.groupPage(db, tenant, group, queue, wanted));
   }
 
   async lagging(tenant: TenantId, minSeconds: number): Promise<LaggingPartition[]> {
@@ -103,6 +148,13 @@ export class Groups implements GroupsFace {
     }
   }
 }
+
+const FIGURES: Record<StandingSort, ((row: GroupStanding) => number) | null> = {
+  name: null,
+  lag: ({ lag }) => lag,
+  waiting: ({ lagMicros }) => lagMicros,
+  partitions: ({ cursors }) => cursors,
+};
 
 function checkName(name: string, field: string): void {
   const fault = requiredNameFault(name, field);

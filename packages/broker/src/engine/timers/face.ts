@@ -92,4 +92,9 @@ export interface TimersFace {
     page: { prefix: string; after: string | null; limit: number | null },
   ): Promise<TimerPage>;
   count(tenant: TenantId, queue: string, prefix: string): Promise<number>;
+  /** Queues that have pending ones, in byte order. `limit` as above. */
+  queues(
+    tenant: TenantId,
+    page: { after: string | null; limit: number | null },
+  ): Promise<{ queues: string[]; nextAfter: string | null }>;
 }

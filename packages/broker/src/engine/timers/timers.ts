@@ -19,6 +19,7 @@ import {
   type TimerRow,
   type TimerStep,
   type TimersOutcome,
+  timerQueues,
 } from '../../store/timers.ts';
 import type { Clock } from '../clock.ts';
 import { EngineError, refused } from '../errors.ts';
@@ -188,7 +189,7 @@ export class Timers implements TimersFace {
     checkQueue(queue, 'queue');
     checkText(prefix, PREFIX_BYTES_MAX, 'timers_bad_prefix', 'prefix');
     if (after !== null) checkText(after, TIMER_KEY_BYTES_MAX, 'timers_bad_after', 'after');
-    const limit = Math.min(PAGE_MAX, Math.max(1, Math.floor(page.limit ?? PAGE_DEFAULT)));
+    const limit = pageLimit(page.limit);
     // One more than asked for tells whether there is more.
     const found = await this.#read(tenant, (db) =>
       listTimers(db, tenant, queue, { prefix, after, limit: limit + 1 }),
@@ -202,6 +203,18 @@ export class Timers implements TimersFace {
     checkQueue(queue, 'queue');
     checkText(prefix, PREFIX_BYTES_MAX, 'timers_count_bad_prefix', 'prefix');
     return this.#read(tenant, (db) => countTimers(db, tenant, queue, prefix));
+  }
+
+  async queues(
+    tenant: TenantId,
+    page: { after: string | null; limit: number | null },
+  ): Promise<{ queues: string[]; nextAfter: string | null }> {
+    const after = page.after ?? '';
+    if (after !== '') checkQueue(after, 'after');
+    const limit = pageLimit(page.limit);
+    const found = await this.#read(tenant, (db) => timerQueues(db, tenant, after, limit + 1));
+    const queues = found.slice(0, limit);
+    return { queues, nextAfter: found.length > limit ? queues.at(-1)! : null };
   }
 
   /** Throws the EngineError `timers_bad_request` or `payload_too_large`. */
@@ -352,6 +365,10 @@ class Unsealed extends Error {
     super(sealMissing().message);
     this.index = index;
   }
+}
+
+function pageLimit(asked: number | null): number {
+  return Math.min(PAGE_MAX, Math.max(1, Math.floor(asked ?? PAGE_DEFAULT)));
 }
 
 function schedules(operation: TimerOperation): boolean {

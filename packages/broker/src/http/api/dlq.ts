@@ -23,6 +23,28 @@ import {
 
 export const DEAD_LETTERS_PAGE = { limit: 100, most: 1_000 };
 
+const DeadLetter = Type.Object(
+  {
+    id: Uuid,
+    transactionId: Text,
+    partitionId: PartitionId,
+    queue: Text,
+    partition: Text,
+    consumerGroup: Text,
+    errorMessage: Nullable(Text),
+    retryCount: Count,
+    producerSub: Type.Null(),
+    createdAt: Instant,
+    failedAt: Instant,
+    isEncrypted: Type.Optional(Flag),
+    dataOmitted: Type.Optional(
+      Type.Boolean({ description: 'It had no room in this answer, or was not asked for.' }),
+    ),
+    data: Json,
+  },
+  { title: 'DeadLetter' },
+);
+
 export const listDeadLetters = operation({
   operationId: 'listDeadLetters',
   tag: 'Dead letters',
@@ -32,6 +54,7 @@ export const listDeadLetters = operation({
     partition: NameFilter,
     consumerGroup: NameFilter,
     ...spanParameters,
+    data: Type.Optional(Type.Boolean({ default: true, description: 'false: without the payloads.' })),
     ...pageParameters(DEAD_LETTERS_PAGE),
   }),
   answers: {
@@ -39,27 +62,7 @@ export const listDeadLetters = operation({
       '`total` is how many there are in all.',
       Type.Object(
         {
-          messages: Type.Array(
-            Type.Object(
-              {
-                id: Uuid,
-                transactionId: Text,
-                partitionId: PartitionId,
-                queue: Text,
-                partition: Text,
-                consumerGroup: Text,
-                errorMessage: Nullable(Text),
-                retryCount: Count,
-                producerSub: Type.Null(),
-                createdAt: Instant,
-                failedAt: Instant,
-                isEncrypted: Type.Optional(Flag),
-                dataOmitted: Type.Optional(Type.Boolean({ description: 'It had no room in this answer.' })),
-                data: Json,
-              },
-              { title: 'DeadLetter' },
-            ),
-          ),
+          messages: Type.Array(DeadLetter),
           pagination: Pagination,
           total: Count,
         },
@@ -68,6 +71,15 @@ export const listDeadLetters = operation({
     ),
   },
   refuses: ['bad_query'],
+});
+
+export const oneDeadLetter = operation({
+  operationId: 'deadLetter',
+  tag: 'Dead letters',
+  summary: 'One dead letter',
+  params: Type.Object({ id: Type.String() }),
+  answers: { 200: answers('With its payload.', DeadLetter) },
+  refuses: ['message_not_found'],
 });
 
 export const purgeDeadLetters = operation({

@@ -8,7 +8,9 @@ import {
   GivenInstant,
   GivenInteger,
   Instant,
+  listParameters,
   Maybe,
+  NameFilter,
   Nullable,
   PartitionId,
   Quantity,
@@ -20,36 +22,56 @@ const OneGroup = Type.Object({ group: Type.String() });
 const OnQueue = Type.Object({ group: Type.String(), queue: Type.String() });
 const OnPartition = Type.Object({ group: Type.String(), queue: Type.String(), partition: Type.String() });
 
+/** Of a list that is asked for in pages. */
+export const GROUPS_PAGE = { limit: 100, most: 1_000 };
+export const GROUP_SORTS = ['name', 'lag', 'waiting', 'partitions'] as const;
+export const GROUP_PARTITIONS_PAGE = { limit: 100, most: 10_000 };
+export const GROUP_PARTITION_SORTS = ['lag', 'waiting', 'name'] as const;
+
+const Standing = Type.Object(
+  {
+    name: Text,
+    topics: Type.Array(Text),
+    queueName: Text,
+    members: Type.Integer({ description: 'Cursors, not processes.' }),
+    partitionCursors: Count,
+    partitionsWithLag: Count,
+    totalLag: Type.Integer({ description: 'Messages.' }),
+    maxTimeLag: Type.Integer({ description: 'Seconds.' }),
+    state: Word(['Lagging', 'Stable', 'Dead']),
+    storage: Text,
+    subscriptionMode: Nullable(Text),
+    subscriptionTimestamp: Nullable(Instant),
+    subscriptionCreatedAt: Nullable(Instant),
+    conflation: Flag,
+  },
+  { title: 'ConsumerGroup' },
+);
+const Counted = Type.Object(
+  { limit: Count, offset: Count, total: Count },
+  { description: 'total: of those that were searched for.' },
+);
+
 export const listGroups = operation({
   operationId: 'listConsumerGroups',
   tag: 'Consumer groups',
   summary: 'Groups and how far behind they are',
+  about: 'Without `limit` all of them, and the other parameters count for nothing.',
+  parameters: Type.Object({
+    group: NameFilter,
+    queue: NameFilter,
+    ...listParameters(GROUP_SORTS, GROUPS_PAGE),
+  }),
   answers: {
     200: answers(
-      'One element for each group and queue.',
-      Type.Array(
-        Type.Object(
-          {
-            name: Text,
-            topics: Type.Array(Text),
-            queueName: Text,
-            members: Type.Integer({ description: 'Cursors, not processes.' }),
-            partitionCursors: Count,
-            partitionsWithLag: Count,
-            totalLag: Type.Integer({ description: 'Messages.' }),
-            maxTimeLag: Type.Integer({ description: 'Seconds.' }),
-            state: Word(['Lagging', 'Stable', 'Dead']),
-            storage: Text,
-            subscriptionMode: Nullable(Text),
-            subscriptionTimestamp: Nullable(Instant),
-            subscriptionCreatedAt: Nullable(Instant),
-            conflation: Flag,
-          },
-          { title: 'ConsumerGroup' },
-        ),
-      ),
+      'One element for each group and queue; with `limit` one page of them.',
+      Type.Union([
+        Type.Array(Standing),
+        Type.Object({ groups: Type.Array(Standing), pagination: Counted }, { title: 'ConsumerGroupPage' }),
+      ]),
     ),
   },
+  refuses: ['bad_query'],
 });
 
 /** Without `minLagSeconds`. */
@@ -87,6 +109,53 @@ export const laggingGroups = operation({
     ),
   },
   refuses: ['bad_query'],
+});
+
+export const groupOnQueue = operation({
+  operationId: 'consumerGroupOnQueue',
+  tag: 'Consumer groups',
+  summary: 'One group on one queue, with a page of its partitions',
+  params: OnQueue,
+  parameters: Type.Object(listParameters(GROUP_PARTITION_SORTS, GROUP_PARTITIONS_PAGE)),
+  answers: {
+    200: answers(
+      'Counted now. A group that nobody knows has no partitions.',
+      Type.Object(
+        {
+          consumerGroup: Text,
+          queueName: Text,
+          conflation: Flag,
+          totals: Type.Object({
+            partitions: Count,
+            partitionCursors: Count,
+            partitionsWithLag: Count,
+            totalLag: Count,
+            maxTimeLag: Type.Integer({ description: 'Seconds.' }),
+          }),
+          partitions: Type.Array(
+            Type.Object(
+              {
+                partition: Text,
+                partitionId: PartitionId,
+                hasCursor: Type.Boolean({ description: 'false: where it would start.' }),
+                nextOffset: Count,
+                endOffset: Type.Integer({ minimum: 0, description: 'What the next message gets.' }),
+                offsetLag: Count,
+                timeLagSeconds: Type.Integer(),
+                totalConsumed: Count,
+                workerId: Nullable(Text),
+                leaseActive: Flag,
+              },
+              { title: 'GroupPartition' },
+            ),
+          ),
+          pagination: Counted,
+        },
+        { title: 'GroupQueuePage' },
+      ),
+    ),
+  },
+  refuses: ['bad_query', 'bad_name'],
 });
 
 export const groupDetail = operation({

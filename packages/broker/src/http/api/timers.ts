@@ -3,6 +3,7 @@ import { Type } from '@fastify/type-provider-typebox';
 import { OPERATIONS_MAX, PREFIX_BYTES_MAX, TIMER_KEY_BYTES_MAX } from '../../engine/timers/check.ts';
 import { PAGE_DEFAULT, PAGE_MAX } from '../../engine/timers/timers.ts';
 import { DEFAULT_PARTITION } from '../../engine/types.ts';
+import { NAME_CHARACTERS_MAX } from '../../log/names.ts';
 import { CodedRefusal } from './kv.ts';
 import { answers, operation } from './operation.ts';
 import {
@@ -182,6 +183,23 @@ export const cancelTimer = operation({
         { ok: Flag, status, queue: Text, timerKey: Text, txn: Nullable(Text) },
         { title: 'TimerCancelled' },
       ),
+    ),
+  },
+  refuses,
+});
+
+export const timerQueues = operation({
+  operationId: 'timerQueues',
+  ...common,
+  summary: 'Queues that have pending timers',
+  parameters: Type.Object({
+    after: Type.Optional(Type.String({ maxLength: NAME_CHARACTERS_MAX, pattern: '^[^\\u0000]*$' })),
+    limit: Type.Optional(HeldInteger({ least: 1, most: PAGE_MAX, absent: PAGE_DEFAULT })),
+  }),
+  answers: {
+    200: answers(
+      'Their names in byte order, also of queues that are not made yet.',
+      Type.Object({ queues: Type.Array(Text), nextAfter: Nullable(Text) }, { title: 'TimerQueues' }),
     ),
   },
   refuses,

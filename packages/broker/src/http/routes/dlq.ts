@@ -6,6 +6,7 @@ import {
   DEAD_LETTERS_PAGE,
   deleteMessage,
   listDeadLetters,
+  oneDeadLetter,
   purgeDeadLetters,
   replayDeadLetter,
   retryMessage,
@@ -15,7 +16,7 @@ import { Fault, faultOf } from '../errors.ts';
 import { formatMicros } from '../instants.ts';
 import { queryName } from '../names.ts';
 import { queryOf } from '../query.ts';
-import { type SplicedObject, sendSplicedList } from '../raw_json.ts';
+import { type SplicedObject, sendSpliced, sendSplicedList } from '../raw_json.ts';
 
 const NOT_FOUND = 'There is no dead letter of that message';
 const lookup = { failed: (detail: string) => `dlq lookup failed: ${detail}` };
@@ -35,6 +36,7 @@ export function dlqRoutes(app: App, letters: DeadLettersFace): void {
         toMicros: query.instant('to'),
         limit,
         skip,
+        payloads: query.boolean('data') ?? true,
       });
       return sendSplicedList(reply, 'messages', rows.map(renderLetter), {
         pagination: { limit, offset: skip },
@@ -42,6 +44,14 @@ export function dlqRoutes(app: App, letters: DeadLettersFace): void {
       });
     },
   );
+
+  const one = { config: { level: 'read-only' }, schema: oneDeadLetter } as const;
+  app.get('/api/v1/dlq/:id', one, async (request, reply) => {
+    const letter = await letters.get(request.identity.tenant, request.params.id);
+    if (letter === null)
+      throw new Fault('message_not_found', { message: 'There is no dead letter of that id' });
+    return sendSpliced(reply, renderLetter(letter));
+  });
 
   app.delete('/api/v1/dlq', { config: { level: 'admin' }, schema: purgeDeadLetters }, async (request) => {
     const query = queryOf(request);

@@ -1,6 +1,7 @@
 /** /api/v1/consumer-groups: what groups there are, how far behind, and how they are moved and removed. */
 import type { Type } from '@fastify/type-provider-typebox';
 import type {
+  GroupPageRow,
   GroupQueue,
   GroupStanding,
   GroupsFace,
@@ -10,7 +11,12 @@ import type {
 import {
   deleteGroup,
   deleteGroupOnQueue,
+  GROUP_PARTITION_SORTS,
+  GROUP_PARTITIONS_PAGE,
+  GROUP_SORTS,
+  GROUPS_PAGE,
   groupDetail,
+  groupOnQueue,
   LAGGING_SECONDS,
   laggingGroups,
   listGroups,
@@ -22,6 +28,7 @@ import type { App } from '../app.ts';
 import { badBody, Fault } from '../errors.ts';
 import { formatMicros, formatMicrosOrNull, parseInstant, storableInstant } from '../instants.ts';
 import { queryOf } from '../query.ts';
+import { filterName, readPage } from '../span.ts';
 
 const read = { level: 'read-only' } as const;
 const write = { level: 'read-write' } as const;
@@ -31,8 +38,14 @@ const LATE_SECONDS = 300;
 const GROUPS = '/api/v1/consumer-groups';
 
 export function groupRoutes(app: App, groups: GroupsFace): void {
-  app.get(GROUPS, { config: read, schema: listGroups }, async ({ identity }) => {
-    return (await groups.list(identity.tenant)).map(renderStanding);
+  app.get(GROUPS, { config: read, schema: listGroups }, async (request) => {
+    const { tenant } = request.identity;
+    const query = queryOf(request);
+    if (query.text('limit') === null) return (await groups.list(tenant)).map(renderStanding);
+    const page = readPage(query, GROUP_SORTS, GROUPS_PAGE);
+    const filter = { group: filterName(query, 'group'), queue: filterName(query, 'queue') };
+    const { rows, total } = await groups.page(tenant, filter, page);
+    return { groups: rows.map(renderStanding), pagination: { limit: page.limit, offset: page.skip, total } };
   });
 
   app.get(`${GROUPS}/lagging`, { config: read, schema: laggingGroups }, async (request) => {
@@ -42,6 +55,26 @@ export function groupRoutes(app: App, groups: GroupsFace): void {
 
   app.get(`${GROUPS}/:group`, { config: read, schema: groupDetail }, async (request) => {
     return renderDetail(await groups.detail(request.identity.tenant, request.params.group));
+  });
+
+  app.get(`${GROUPS}/:group/queues/:queue`, { config: read, schema: groupOnQueue }, async (request) => {
+    const { group, queue } = request.params;
+    const page = readPage(queryOf(request), GROUP_PARTITION_SORTS, GROUP_PARTITIONS_PAGE);
+    const { sums, rows } = await groups.onQueue(request.identity.tenant, group, queue, page);
+    return {
+      consumerGroup: group,
+      queueName: queue,
+      conflation: sums.conflation,
+      totals: {
+        partitions: sums.partitions,
+        partitionCursors: sums.cursors,
+        partitionsWithLag: sums.behind,
+        totalLag: sums.totalLag,
+        maxTimeLag: seconds(sums.maxLagMicros),
+      },
+      partitions: rows.map(renderPartition),
+      pagination: { limit: page.limit, offset: page.skip, total: sums.matches },
+    };
   });
 
   app.post(`${GROUPS}/:group/subscription`, { config: write, schema: subscription }, async (request) => {
@@ -175,6 +208,21 @@ function renderStanding(standing: GroupStanding) {
     subscriptionTimestamp: formatMicrosOrNull(subscription?.fromMicros ?? null),
     subscriptionCreatedAt: formatMicrosOrNull(subscription?.createdAtMicros ?? null),
     conflation: standing.conflation,
+  };
+}
+
+function renderPartition(row: GroupPageRow) {
+  return {
+    partition: row.partition,
+    partitionId: String(row.partitionId),
+    hasCursor: row.met,
+    nextOffset: row.nextOffset,
+    endOffset: row.endOffset,
+    offsetLag: row.lag,
+    timeLagSeconds: seconds(row.lagMicros),
+    totalConsumed: row.consumed,
+    workerId: row.worker,
+    leaseActive: row.leased,
   };
 }
 

@@ -6,7 +6,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { checkKey, checkQueue, checkTxn } from '../../engine/timers/check.ts';
 import type { TimerOperation, TimersFace } from '../../engine/timers/face.ts';
 import { timersFault } from '../../engine/timers/faults.ts';
-import { applyTimers, cancelTimer, listTimers, peekTimer } from '../api/timers.ts';
+import { applyTimers, cancelTimer, listTimers, peekTimer, timerQueues } from '../api/timers.ts';
 import type { App } from '../app.ts';
 import { turn } from '../operations_body.ts';
 import { type Query, queryOf } from '../query.ts';
@@ -37,6 +37,16 @@ export function timerRoutes(app: App, timers: TimersFace): void {
         }
       }),
     ),
+  );
+
+  app.get('/api/v1/timers', { schema: timerQueues }, (request, reply) =>
+    answer(reply, () => {
+      const query = queryOf(request);
+      return timers.queues(request.identity.tenant, {
+        after: query.text('after'),
+        limit: query.integer('limit'),
+      });
+    }),
   );
 
   const one = '/api/v1/timers/:queue/*';

@@ -34,7 +34,8 @@ $$;
 -- is done. `since` is a subquery in a CASE, not a function: this way it runs only where somebody is behind and the
 -- partition's own columns do not tell, and it is not started anew as a function for each of a hundred thousand rows. The
 -- queue's name comes along with the partition: a join on top of all this would leave the planner its order to guess.
-CREATE OR REPLACE FUNCTION queen.group_positions(p_tenant uuid, p_group text)
+-- p_group and p_queue NULL: of all.
+CREATE OR REPLACE FUNCTION queen.group_positions(p_tenant uuid, p_group text, p_queue text)
 RETURNS TABLE (consumer_group text, queue_id bigint, queue text, partition_id bigint, partition text, met boolean, done bigint,
                last_offset bigint, oldest_live_at timestamptz, worker_id text, leased boolean, total_consumed bigint,
                since timestamptz)
@@ -43,7 +44,7 @@ LANGUAGE sql STABLE AS $$
     SELECT p.id, p.queue_id, q.name::text AS queue, p.name::text AS name, p.last_offset, p.log_start, p.oldest_live_at,
            p.last_created_at, p.created_at
       FROM queen.queues q JOIN queen.log_partitions p ON p.queue_id = q.id
-     WHERE q.tenant_id = p_tenant
+     WHERE q.tenant_id = p_tenant AND (p_queue IS NULL OR q.name = p_queue)
   )
   SELECT u.grp, u.queue_id, u.queue, u.id, u.name, u.met, u.done, u.last_offset, u.oldest_live_at, u.worker_id, u.leased,
          u.consumed,
@@ -86,7 +87,7 @@ LANGUAGE sql STABLE AS $$
            coalesce(sum(greatest(g.last_offset - g.done, 0)), 0)::bigint AS lag,
            min(g.since) AS since,
            bool_or(g.total_consumed > 0) AS consumed
-      FROM queen.group_positions(p_tenant, NULL) g
+      FROM queen.group_positions(p_tenant, NULL, NULL) g
      GROUP BY g.consumer_group, g.queue_id
   ), registered AS MATERIALIZED (
     SELECT r.* FROM queen.group_registrations(p_tenant, NULL) r
@@ -110,7 +111,7 @@ LANGUAGE sql STABLE AS $$
     SELECT c.now, c.now - p_min * interval '1 microsecond' AS at FROM (SELECT queen.clock() AS now) c
   ), behind AS MATERIALIZED (
     SELECT g.consumer_group, g.queue, g.partition, g.partition_id, g.worker_id, g.last_offset - g.done AS lag, g.since
-      FROM queen.group_positions(p_tenant, NULL) g
+      FROM queen.group_positions(p_tenant, NULL, NULL) g
      WHERE g.last_offset > g.done AND g.oldest_live_at <= (SELECT b.at FROM bound b)
   )
   SELECT w.consumer_group, w.queue, w.partition, w.partition_id, w.worker_id, w.lag,
@@ -132,8 +133,47 @@ LANGUAGE sql STABLE AS $$
   SELECT g.queue, coalesce((SELECT r.conflation FROM registered r WHERE r.queue_id = g.queue_id), false), g.partition,
          g.worker_id, g.total_consumed, greatest(g.last_offset - g.done, 0),
          greatest(coalesce(queen.micros(t.now) - queen.micros(g.since), 0), 0), g.leased
-    FROM (SELECT queen.clock() AS now) t, queen.group_positions(p_tenant, p_group) g
+    FROM (SELECT queen.clock() AS now) t, queen.group_positions(p_tenant, p_group, NULL) g
    ORDER BY g.queue, g.partition
+$$;
+
+-- A group on one queue for a person who looks: sums over its partitions in every row, and one page of those whose name
+-- holds p_search (NULL: all), in whatever case, by 'lag', 'waiting' or 'name'. A page without partitions is one row whose
+-- partition is NULL.
+CREATE OR REPLACE FUNCTION queen.group_page(p_tenant uuid, p_group text, p_queue text, p_search text, p_sort text,
+                                            p_descending boolean, p_limit int, p_skip bigint)
+RETURNS TABLE (partitions bigint, cursors bigint, behind bigint, total_lag bigint, max_lag_us bigint, matches bigint,
+               conflation boolean, partition text, partition_id bigint, met boolean, next_offset bigint, end_offset bigint,
+               worker_id text, consumed bigint, lag bigint, lag_us bigint, leased boolean)
+LANGUAGE sql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+  WITH standing AS MATERIALIZED (
+    SELECT g.partition, g.partition_id, g.met, g.done + 1 AS next_offset, g.last_offset + 1 AS end_offset, g.worker_id,
+           g.total_consumed AS consumed, greatest(g.last_offset - g.done, 0) AS lag,
+           greatest(coalesce(queen.micros(t.now) - queen.micros(g.since), 0), 0) AS lag_us, g.leased,
+           p_search IS NULL OR position(lower(p_search) IN lower(g.partition)) > 0 AS wanted
+      FROM (SELECT queen.clock() AS now) t, queen.group_positions(p_tenant, p_group, p_queue) g
+  ), sums AS MATERIALIZED (
+    SELECT count(*) AS partitions, count(*) FILTER (WHERE s.met) AS cursors, count(*) FILTER (WHERE s.lag > 0) AS behind,
+           coalesce(sum(s.lag), 0)::bigint AS lag, coalesce(max(s.lag_us), 0) AS lag_us,
+           count(*) FILTER (WHERE s.wanted) AS matches
+      FROM standing s
+  ), page AS (
+    SELECT s.*, row_number() OVER (ORDER BY CASE WHEN p_descending THEN -f.figure ELSE f.figure END,
+                                            CASE WHEN p_descending AND p_sort = 'name' THEN s.partition END DESC,
+                                            s.partition) AS seq
+      FROM standing s
+     CROSS JOIN LATERAL (SELECT CASE p_sort WHEN 'lag' THEN s.lag WHEN 'waiting' THEN s.lag_us END AS figure) f
+     WHERE s.wanted ORDER BY seq LIMIT p_limit OFFSET p_skip
+  )
+  SELECT m.partitions, m.cursors, m.behind, m.lag, m.lag_us, m.matches,
+         coalesce((SELECT bool_or(r.conflation) FROM queen.group_registrations(p_tenant, p_group) r
+                     JOIN queen.queues q ON q.id = r.queue_id AND q.name = p_queue), false),
+         p.partition, p.partition_id, p.met, p.next_offset, p.end_offset, p.worker_id, p.consumed, p.lag, p.lag_us,
+         p.leased
+    FROM sums m LEFT JOIN page p ON true
+   ORDER BY p.seq
 $$;
 
 -- Changes where a group starts on partitions that it meets from now on; cursors stay. Every record of the group changes,

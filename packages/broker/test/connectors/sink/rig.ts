@@ -170,6 +170,7 @@ export class SinkRig {
       ...filter,
       limit: 1000,
       skip: 0,
+      payloads: true,
     });
     return letters
       .map(({ partition, error, payload }) => ({ partition, error: error ?? '', payload: String(payload) }))
