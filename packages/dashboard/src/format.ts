@@ -90,3 +90,8 @@ export function exact(iso: string): string {
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${whole(count)} ${count === 1 ? one : many}`;
 }
+
+/** As a field for date and time wants it: in the reader's own time zone, to the second. */
+export function fieldInstant(ms: number): string {
+  return new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}

@@ -26,11 +26,16 @@ export const NAVIGATION: readonly { title: string | null; items: readonly NavIte
     items: [
       { text: 'Queues', to: '/queues', icon: 'queues' },
       { text: 'Messages', to: '/messages', icon: 'messages' },
+      { text: 'Consumer groups', to: '/groups', icon: 'groups' },
+      { text: 'Dead letters', to: '/dlq', icon: 'dead' },
+      { text: 'Timers', to: '/timers', icon: 'timers' },
+      { text: 'Keys and values', to: '/kv', icon: 'kv' },
     ],
   },
   {
     title: 'System',
     items: [
+      { text: 'Connectors', to: '/connectors', icon: 'connectors' },
       { text: 'Brokers', to: '/brokers', icon: 'brokers' },
       { text: 'PostgreSQL', to: '/postgres', icon: 'database' },
     ],
@@ -45,8 +50,23 @@ export const ROUTES: readonly Route[] = [
   { path: '/queues/:queue/partitions/:partition', load: () => import('./pages/partition.tsx') },
   { path: '/messages', load: () => import('./pages/messages.tsx') },
   { path: '/messages/:partitionId/:transactionId', load: () => import('./pages/message.tsx') },
+  { path: '/connectors', load: () => import('./pages/connectors.tsx') },
+  { path: '/connectors/-/new', load: () => import('./pages/connector_document.tsx') },
+  { path: '/connectors/:name', load: () => import('./pages/connector.tsx') },
+  { path: '/connectors/:name/document', load: () => import('./pages/connector_document.tsx') },
   { path: '/brokers', load: () => import('./pages/brokers.tsx') },
   { path: '/postgres', load: () => import('./pages/postgres.tsx') },
+  { path: '/groups', load: () => import('./pages/groups.tsx') },
+  { path: '/groups/:group', load: () => import('./pages/group.tsx') },
+  { path: '/groups/:group/queues/:queue', load: () => import('./pages/group_on_queue.tsx') },
+  { path: '/dlq', load: () => import('./pages/dead_letters.tsx') },
+  { path: '/dlq/:id', load: () => import('./pages/dead_letter.tsx') },
+  { path: '/timers', load: () => import('./pages/timer_queues.tsx') },
+  { path: '/timers/:queue', load: () => import('./pages/timers.tsx') },
+  { path: '/timers/:queue/timer', load: () => import('./pages/timer.tsx') },
+  { path: '/kv', load: () => import('./pages/namespaces.tsx') },
+  { path: '/kv/:namespace', load: () => import('./pages/entries.tsx') },
+  { path: '/kv/:namespace/entry', load: () => import('./pages/entry.tsx') },
 ];
 
 export function routeOf(path: string): { route: Route; params: PageParams } | null {

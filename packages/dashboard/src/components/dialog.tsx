@@ -8,11 +8,13 @@ import { ErrorNote } from './page.tsx';
 interface DialogProps {
   title: string;
   onClose: () => void;
+  /** For what people write in. */
+  wide?: boolean;
   children: ComponentChildren;
 }
 
 /** Open as long as it is rendered. Put a `<form>` or `<div class="inside">` into it. */
-export function Dialog({ title, onClose, children }: DialogProps) {
+export function Dialog({ title, onClose, wide = false, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
@@ -27,6 +29,7 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   return (
     <dialog
       ref={dialog}
+      class={wide ? 'wide' : ''}
       aria-labelledby={id}
       onCancel={(event) => {
         event.preventDefault();

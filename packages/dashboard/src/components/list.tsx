@@ -11,14 +11,20 @@ export interface ListState {
   limit: number;
 }
 
-/** @param sort what the list is ordered by unless the address says otherwise */
+/**
+ * @param sort what the list is ordered by unless the address says otherwise
+ * @param first in which order it begins
+ */
 export function useList(
   sort: string,
   limit = 50,
+  first: 'asc' | 'desc' = 'asc',
 ): ListState & { sorting: Sorting; onOffset: (offset: number) => void } {
   const [search, change] = useSearch();
   const by = search.get('sort') ?? sort;
-  const descending = search.get('order') === 'desc';
+  // Another column begins upwards, whatever this one does.
+  const usual = (column: string) => (column === sort ? first : 'asc');
+  const descending = (search.get('order') ?? usual(by)) === 'desc';
   const offset = Number(search.get('offset') ?? 0);
   return {
     search: search.get('search') ?? '',
@@ -29,8 +35,14 @@ export function useList(
     sorting: {
       by,
       descending,
-      change: (next, down) =>
-        change({ sort: next === sort ? null : next, order: down ? 'desc' : null, offset: null }),
+      change: (next, down) => {
+        const order = down ? 'desc' : 'asc';
+        change({
+          sort: next === sort ? null : next,
+          order: order === usual(next) ? null : order,
+          offset: null,
+        });
+      },
     },
     onOffset: (next) => change({ offset: next === 0 ? null : next }),
   };

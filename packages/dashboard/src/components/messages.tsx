@@ -16,11 +16,25 @@ export function Status({ of }: { of: MessageStatus }) {
 
 /** Pops without a group share a cursor, which the broker calls by this name. */
 const WITHOUT_GROUP = '__QUEUE_MODE__';
+/** Timers that could not be fired are dead letters of a group that nobody is in. */
+const TIMERS = '__timer__';
 
-/** A group's name as a link to it; consumers without a group have no page. */
+/** What people call the group. */
+export function groupName(group: string): string {
+  if (group === WITHOUT_GROUP) return 'without a group';
+  return group === TIMERS ? 'timers that could not be fired' : group;
+}
+
+export const groupPath = (group: string) => `/groups/${encodeURIComponent(group)}`;
+
+/** A group's name as a link to it. */
 export function Group({ name }: { name: string }) {
-  if (name === WITHOUT_GROUP) return <span class="muted">without a group</span>;
-  return <a href={`/groups/${encodeURIComponent(name)}`}>{name}</a>;
+  return name === TIMERS ? <span>{groupName(name)}</span> : <a href={groupPath(name)}>{groupName(name)}</a>;
+}
+
+/** A partition's name as a link to it; the name may be empty. */
+export function PartitionLink({ queue, partition }: { queue: string; partition: string }) {
+  return <a href={partitionPath(queue, partition)}>{partition === '' ? '(empty name)' : partition}</a>;
 }
 
 export const queuePath = (queue: string) => `/queues/${encodeURIComponent(queue)}`;

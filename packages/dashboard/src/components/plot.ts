@@ -81,15 +81,17 @@ const lonely: UPlot.Series.Points.Filter = (chart, line) => {
 };
 
 const TIME = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
+const SECONDS = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const DAY = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 
 function spanOf(seconds: readonly number[]): number {
   return (seconds[seconds.length - 1] ?? 0) - (seconds[0] ?? 0);
 }
 
-/** The time of day, or the day where the axis spans several. */
+/** The time of day, to the second where the axis spans minutes; the day where it spans several. */
 function clock(seconds: number, span: number): string {
-  return (span > 36 * 3_600 ? DAY : TIME).format(new Date(seconds * 1000));
+  const format = span > 36 * 3_600 ? DAY : span < 600 ? SECONDS : TIME;
+  return format.format(new Date(seconds * 1000));
 }
 
 /** The colour that a custom property has here and now: a canvas knows neither var() nor light-dark(). */

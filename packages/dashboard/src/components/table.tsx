@@ -16,8 +16,12 @@ export interface Column<Row> {
   name?: boolean;
   /** Never broken over lines. */
   tight?: boolean;
+  /** Prose: it gets most of the room. */
+  prose?: boolean;
   /** Buttons and the like: no title on a narrow screen. */
   bare?: boolean;
+  /** In the head instead of the title. */
+  head?: VNode;
   /** Its word for the broker, when it can sort by it. */
   sort?: string;
 }
@@ -98,12 +102,12 @@ function classOf<Row>({ right, key, wide, name, tight, bare }: Column<Row>): str
 }
 
 function Head<Row>({ column, sorting }: { column: Column<Row>; sorting: Sorting | undefined }) {
-  const { title, sort, right, bare } = column;
-  const side = right ? 'right' : '';
+  const { title, sort, right, bare, prose, head } = column;
+  const side = right ? 'right' : prose ? 'prose' : '';
   if (bare) {
     return (
       <th role="columnheader" scope="col" class={side}>
-        <span class="hidden-visually">{title}</span>
+        {head ?? <span class="hidden-visually">{title}</span>}
       </th>
     );
   }

@@ -1,0 +1,429 @@
+/** One connector: how it goes, what it was told, and what can be done about it. */
+import { useState } from 'preact/hooks';
+import type { ApiError } from '../api/client.ts';
+import {
+  type Connector,
+  deleteConnector,
+  documentOf,
+  enableConnector,
+  getConnector,
+  resyncConnector,
+} from '../api/connectors.ts';
+import { getGroupOnQueue } from '../api/groups.ts';
+import { useRights } from '../api/identity.ts';
+import { RawJson } from '../api/json_text.ts';
+import { type Polled, usePoll } from '../api/poll.ts';
+import { Action } from '../components/action.tsx';
+import { connectorPath, PhaseBadge, phaseSentence, ways } from '../components/connectors.tsx';
+import { confirm, Dialog } from '../components/dialog.tsx';
+import { onQueuePath } from '../components/groups.tsx';
+import { Group, queuePath } from '../components/messages.tsx';
+import { Observed } from '../components/observed.tsx';
+import { Card, Empty, ErrorNote, Page, Shown } from '../components/page.tsx';
+import { Payload } from '../components/payload.tsx';
+import { Facts, Tile, Tiles } from '../components/tiles.tsx';
+import { Ago } from '../components/time.tsx';
+import { toast } from '../components/toasts.tsx';
+import { bytes, compact, duration, plural, whole } from '../format.ts';
+import { navigate } from '../router.ts';
+import type { PageParams } from '../routes.ts';
+
+const EVERY_MS = 3_000;
+
+export default function ConnectorPage({ params }: { params: PageParams }) {
+  const name = params.name!;
+  const connector = usePoll(`connector ${name}`, (signal) => getConnector(name, signal), {
+    everyMs: EVERY_MS,
+  });
+  const [deleting, setDeleting] = useState(false);
+  const { data, error } = connector;
+  const gone = error?.status === 404;
+  return (
+    <Page
+      title={name}
+      crumbs={[['Connectors', '/connectors']]}
+      lead={data !== undefined && !gone && <PhaseBadge of={data} />}
+      actions={
+        data !== undefined &&
+        !gone && <Actions connector={data} refresh={connector.refresh} onDelete={() => setDeleting(true)} />
+      }
+    >
+      {gone ? (
+        <Card>
+          <Empty title="There is no such connector">
+            <p>{data === undefined ? 'It was never there, or is deleted.' : 'It is deleted.'}</p>
+            <a href="/connectors">Look at the others</a>
+          </Empty>
+        </Card>
+      ) : (
+        <Shown of={connector}>
+          {(found) => (
+            <>
+              <How connector={found} />
+              {found.kind === 'source' && <Source connector={found} polled={connector} />}
+              {found.kind === 'sink' && <Sink connector={found} />}
+              <Card
+                title="Document"
+                note={
+                  found.updatedAt === undefined ? undefined : (
+                    <>
+                      Changed <Ago at={found.updatedAt} />. The password is stored, and never shown.
+                    </>
+                  )
+                }
+              >
+                <div class="inside">
+                  <Payload json={new RawJson(JSON.stringify(documentOf(found)))} what="document" />
+                </div>
+              </Card>
+            </>
+          )}
+        </Shown>
+      )}
+      {deleting && data !== undefined && (
+        <DeleteDialog
+          connector={data}
+          onClose={(done) => {
+            setDeleting(false);
+            if (done) connector.refresh();
+          }}
+        />
+      )}
+    </Page>
+  );
+}
+
+interface ActionsProps {
+  connector: Connector;
+  refresh: () => void;
+  onDelete: () => void;
+}
+
+function Actions({ connector, refresh, onDelete }: ActionsProps) {
+  const { admin } = useRights();
+  const { name, kind, enabled, deleting } = connector;
+  if (deleting !== undefined) {
+    return (
+      <Action needs="admin" danger onClick={onDelete}>
+        Delete…
+      </Action>
+    );
+  }
+  const turn = async () => {
+    const pause = enabled !== false;
+    const yes = await confirm({
+      title: pause ? `Pause ${name}?` : `Let ${name} go on?`,
+      body: <p>{pause ? whatPausing(connector) : 'It goes on where it was.'}</p>,
+      action: pause ? 'Pause' : 'Go on',
+      run: () => enableConnector(name, !pause),
+    });
+    if (!yes) return;
+    toast(pause ? `${name} pauses.` : `${name} goes on.`);
+    refresh();
+  };
+  const resync = async () => {
+    const tables = connector.source?.tables ?? [];
+    const yes = await confirm({
+      title: `Resync ${name}?`,
+      body: (
+        <p>
+          It forgets how far it was, drops its slot, and copies {plural(tables.length, 'table')} anew: every
+          row comes into the queues once more, as an event “r”. Rows that were deleted while the slot was lost
+          have no event.
+        </p>
+      ),
+      action: 'Resync',
+      danger: true,
+      typed: name,
+      run: () => resyncConnector(name),
+    });
+    if (!yes) return;
+    toast(`${name} begins anew.`);
+    refresh();
+  };
+  return (
+    <>
+      {admin && (
+        <a class="button" href={`${connectorPath(name)}/document`}>
+          Edit
+        </a>
+      )}
+      <Action needs="admin" onClick={() => void turn()}>
+        {enabled === false ? 'Go on…' : 'Pause…'}
+      </Action>
+      {kind === 'source' && (
+        <Action needs="admin" danger onClick={() => void resync()}>
+          Resync…
+        </Action>
+      )}
+      <Action needs="admin" danger onClick={onDelete}>
+        Delete…
+      </Action>
+    </>
+  );
+}
+
+function whatPausing({ kind }: Connector): string {
+  return kind === 'source'
+    ? 'No changes come into its queues until it goes on. Its slot keeps the WAL meanwhile, which takes room on the disk of the database.'
+    : 'No messages go into its table until it goes on. They wait in the queue, for as long as the queue keeps them.';
+}
+
+function How({ connector }: { connector: Connector }) {
+  const { status } = connector;
+  const { from, to } = ways(connector);
+  return (
+    <Card>
+      <div class="inside spaced">
+        <p>
+          <strong>{phaseSentence(connector)}</strong>
+          {status.since !== undefined && (
+            <span class="muted">
+              {' '}
+              Since <Ago at={status.since} />.
+            </span>
+          )}
+        </p>
+        {status.detail !== undefined && <p>{status.detail}</p>}
+        {status.error != null && (
+          <div class="note-line bad" role="alert">
+            <span>
+              {status.error.message} <code>{status.error.code}</code>
+            </span>
+            <Ago at={status.error.at} />
+          </div>
+        )}
+        <Facts
+          of={[
+            ['From', from.what],
+            ['To', to.what],
+            ['Database', from.where ?? to.where ?? '–'],
+            ['User', connector.connection?.user ?? '–'],
+          ]}
+        />
+      </div>
+    </Card>
+  );
+}
+
+function Source({ connector, polled }: { connector: Connector; polled: Polled<Connector> }) {
+  const { status, source } = connector;
+  const { slotLagBytes, messages, transactions, lastCommitAt, snapshot, truncatesSkipped } = status;
+  return (
+    <>
+      <Tiles>
+        <Tile
+          label="WAL that waits for it"
+          value={bytes(slotLagBytes)}
+          note={status.walStatus == null ? 'known to the broker that runs it' : `slot: ${status.walStatus}`}
+          tone={status.walStatus === 'lost' || status.walStatus === 'unreserved' ? 'bad' : undefined}
+        />
+        <Tile label="Messages" value={compact(messages ?? 0)} note="by this broker, since its start" />
+        <Tile label="Transactions" value={compact(transactions ?? 0)} note="that brought them" />
+        <Tile label="Last commit" value={<Ago at={lastCommitAt} />} note="into a queue" />
+        {truncatesSkipped !== undefined && truncatesSkipped > 0 && (
+          <Tile label="Truncates skipped" value={compact(truncatesSkipped)} tone="warn" />
+        )}
+      </Tiles>
+      {snapshot != null && (
+        <Card title="Copy of the rows that were there">
+          <div class="inside progress">
+            <progress max={snapshot.tables} value={snapshot.done} aria-label="Tables copied" />
+            <p>
+              {whole(snapshot.done)} of {plural(snapshot.tables, 'table')} copied
+              {snapshot.table !== null && `; ${plural(snapshot.rows, 'row')} of ${snapshot.table} so far`}.
+            </p>
+          </div>
+        </Card>
+      )}
+      <Card title="WAL that its slot keeps" note="Seen while this page was open">
+        <div class="inside">
+          <Observed
+            id={`slot ${connector.name}`}
+            title="WAL that its slot keeps"
+            labels={['WAL behind']}
+            of={polled}
+            values={(data) => [data.status.slotLagBytes ?? null]}
+            format={bytes}
+          />
+        </div>
+      </Card>
+      <Card title="Where it reads">
+        <div class="inside">
+          <Facts
+            of={[
+              ['Slot', source?.slot ?? '–'],
+              ['Publication', source?.publication ?? '–'],
+              ['Confirmed up to', status.pointerLsn ?? '–'],
+              [
+                'Queues',
+                <span key="">
+                  {[...new Set(source?.tables.map(({ queue }) => queue))].map((queue) => (
+                    <span key={queue}>
+                      <a href={queuePath(queue)}>{queue}</a>{' '}
+                    </span>
+                  ))}
+                </span>,
+              ],
+            ]}
+          />
+        </div>
+      </Card>
+    </>
+  );
+}
+
+function Sink({ connector }: { connector: Connector }) {
+  const { status, sink, name } = connector;
+  const group = sink?.consumerGroup ?? '';
+  const queue = sink?.queue ?? '';
+  const lag = usePoll(`sink lag ${JSON.stringify([group, queue])}`, (signal) =>
+    getGroupOnQueue(group, queue, { limit: 1, offset: 0 }, signal),
+  );
+  const left = lag.data?.totals;
+  return (
+    <>
+      <Tiles>
+        <Tile
+          label="Messages left"
+          value={left === undefined ? '–' : compact(left.totalLag)}
+          note={<a href={onQueuePath(group, queue)}>By partition</a>}
+        />
+        <Tile
+          label="Oldest has waited"
+          value={left === undefined || left.totalLag === 0 ? '–' : duration(left.maxTimeLag)}
+          tone={left !== undefined && left.maxTimeLag > 300 ? 'warn' : undefined}
+        />
+        <Tile label="Applied" value={compact(status.applied ?? 0)} note="by this broker, since its start" />
+        <Tile
+          label="Dead letters"
+          value={compact(status.dlq ?? 0)}
+          tone={(status.dlq ?? 0) > 0 ? 'bad' : undefined}
+          note={
+            <a href={`/dlq?queue=${encodeURIComponent(queue)}&group=${encodeURIComponent(group)}`}>
+              Look at them
+            </a>
+          }
+        />
+        <Tile label="Last applied" value={<Ago at={status.lastAppliedAt} />} />
+      </Tiles>
+      {status.lastError != null && (
+        <Card title="Last message that the table refused">
+          <div class="inside">
+            <p>
+              {status.lastError.message} <code>{status.lastError.code}</code> (
+              <Ago at={status.lastError.at} />)
+            </p>
+          </div>
+        </Card>
+      )}
+      <Card title="Messages that are left" note="Seen while this page was open">
+        <div class="inside">
+          <Observed
+            id={`sink ${name}`}
+            title="Messages that are left"
+            labels={['Messages left']}
+            of={lag}
+            values={({ totals }) => [totals.totalLag]}
+            format={compact}
+          />
+        </div>
+      </Card>
+      <Card title="Where it writes">
+        <div class="inside">
+          <Facts
+            of={[
+              ['Table', sink?.table ?? '–'],
+              ['Mode', sink?.mode ?? '–'],
+              [
+                'Queue',
+                <a key="" href={queuePath(queue)}>
+                  {queue}
+                </a>,
+              ],
+              ['Consumer group', <Group key="" name={group} />],
+            ]}
+          />
+        </div>
+      </Card>
+    </>
+  );
+}
+
+function DeleteDialog({ connector, onClose }: { connector: Connector; onClose: (done: boolean) => void }) {
+  const { name, kind, source } = connector;
+  const [dropSlot, setDropSlot] = useState(true);
+  const [text, setText] = useState('');
+  const [error, setError] = useState<ApiError>();
+  const [busy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (busy || text !== name) return;
+    setBusy(true);
+    setError(undefined);
+    try {
+      const { deleting, warning } = await deleteConnector(name, kind !== 'source' || dropSlot);
+      if (deleting === true) toast(`${name} is being deleted.`);
+      else
+        toast(
+          warning === undefined ? `Deleted ${name}.` : `Deleted ${name}: ${warning}`,
+          warning === undefined ? 'good' : 'bad',
+        );
+      onClose(true);
+      if (deleting !== true) navigate('/connectors');
+      return;
+    } catch (failure) {
+      setError(failure as ApiError);
+    }
+    setBusy(false);
+  };
+  return (
+    <Dialog title={`Delete ${name}?`} onClose={() => onClose(false)}>
+      <form onSubmit={submit} style={{ padding: 0 }}>
+        {kind === 'source' ? (
+          <fieldset class="choices">
+            <legend>Its replication slot {source?.slot}</legend>
+            <label>
+              <input type="radio" name="slot" checked={dropSlot} onChange={() => setDropSlot(true)} />
+              Drop it
+            </label>
+            <small>
+              Its owner connects to the database and takes down{' '}
+              {source?.managePublication ? 'slot and publication' : 'the slot'}; then the connector is gone.
+            </small>
+            <label>
+              <input type="radio" name="slot" checked={!dropSlot} onChange={() => setDropSlot(false)} />
+              Leave it there
+            </label>
+            <small>
+              For a database that cannot be reached any more. The connector is gone at once; a slot that is
+              left keeps WAL until somebody drops it, and may fill the disk.
+            </small>
+          </fieldset>
+        ) : (
+          <p>It is gone at once. Its table, its progress rows and its consumer group stay.</p>
+        )}
+        <label class="field">
+          <span>
+            Type <code>{name}</code> to go on
+          </span>
+          <input
+            value={text}
+            autocomplete="off"
+            spellcheck={false}
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
+        </label>
+        {error !== undefined && <ErrorNote error={error} />}
+        <div class="actions">
+          <button type="button" class="button" onClick={() => onClose(false)}>
+            Cancel
+          </button>
+          <button type="submit" class="button primary danger" disabled={busy || text !== name}>
+            {busy ? 'Working…' : 'Delete'}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,67 @@
+/** What the tests of pages do to a broker beside the page, and what they ask of every page. */
+import assert from 'node:assert/strict';
+import type { Page } from 'playwright-core';
+import { violations } from './axe.ts';
+
+export class Wire {
+  readonly url: string;
+
+  constructor(url: string) {
+    this.url = url;
+  }
+
+  /** Answers the JSON as text. Throws with what a refusal says. */
+  async text(method: string, path: string, body?: unknown): Promise<string> {
+    const sent = typeof body === 'string' || body === undefined ? body : JSON.stringify(body);
+    const answer = await fetch(this.url + path, { method, ...(sent === undefined ? {} : { body: sent }) });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    return text;
+  }
+
+  async ask<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const text = await this.text(method, path, body);
+    return (text === '' ? undefined : JSON.parse(text)) as T;
+  }
+
+  push(
+    queue: string,
+    partition: string,
+    transactionIds: readonly string[],
+    payload = '{"n":1}',
+  ): Promise<string> {
+    const items = transactionIds.map(
+      (id) => `{"queue":"${queue}","partition":"${partition}","transactionId":"${id}","payload":${payload}}`,
+    );
+    return this.text('POST', '/api/v1/push', `{"items":[${items.join(',')}]}`);
+  }
+
+  /** Takes the next message of a group and gives it up. */
+  async bury(queue: string, consumerGroup: string, error: string): Promise<void> {
+    const query = `consumerGroup=${consumerGroup}&subscriptionMode=all&batch=1`;
+    const { messages } = await this.ask<{
+      messages: { transactionId: string; partitionId: string; leaseId: string }[];
+    }>('GET', `/api/v1/pop/queue/${queue}?${query}`);
+    const { transactionId, partitionId, leaseId } = messages[0]!;
+    const ack = { consumerGroup, transactionId, partitionId, leaseId, status: 'dlq', error };
+    await this.ask('POST', '/api/v1/ack', ack);
+  }
+}
+
+/** The narrowest phone that is still about. */
+const NARROW = { width: 390, height: 800 };
+
+/** Nothing that keeps people out, light and wide, and dark on a phone, where nothing scrolls sideways. */
+export async function fitForAll(page: Page): Promise<void> {
+  const before = page.viewportSize()!;
+  await page.emulateMedia({ colorScheme: 'light' });
+  assert.deepEqual(await violations(page), [], `${page.url()} light`);
+  await page.setViewportSize(NARROW);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  const over = await page.evaluate(
+    () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  );
+  assert.ok(over <= 0, `${page.url()} scrolls sideways by ${over} on a narrow screen`);
+  assert.deepEqual(await violations(page), [], `${page.url()} dark, on a narrow screen`);
+  await page.setViewportSize(before);
+}
