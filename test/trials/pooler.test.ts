@@ -11,8 +11,10 @@ import { Client } from '../broker/client.ts';
 import { spawnBroker, startBroker } from '../kit/broker.ts';
 import { atEnd, type Cleanup } from '../kit/cleanup.ts';
 import { freshDatabase, type TestDatabase } from '../kit/postgres.ts';
-import { startProxy } from '../kit/proxy.ts';
+import { type ProxyTarget, startProxy } from '../kit/proxy.ts';
 import { until } from '../kit/until.ts';
+import { Upstream } from '../kit/upstream.ts';
+import { Connected } from './connected.ts';
 import { FRUGAL, items, metric, serverOf, txnsOf } from './rig.ts';
 import { startPooler } from './transaction_pooler.ts';
 
@@ -55,13 +57,13 @@ for (const [mode, settings] of [
 ] as const) {
   test(`pgbouncer in ${mode} mode ${settings}`, WITHOUT, async (t) => {
     const database = await freshDatabase(t);
-    await assertRefused(t, urlOf(database, await bouncer(t, database, mode, settings)), mode);
+    await assertRefused(t, urlOf(database, await bouncer(t, pooled(database), mode, settings)), mode);
   });
 }
 
 test('pgbouncer in session mode serves', WITHOUT, async (t) => {
   const database = await freshDatabase(t);
-  const url = urlOf(database, await bouncer(t, database, 'session', 'default_pool_size = 60'));
+  const url = urlOf(database, await bouncer(t, pooled(database), 'session', 'default_pool_size = 60'));
   const env = { ...FRUGAL, DB_POOL_SIZE: '6' };
   const brokers = await Promise.all([1, 2].map(() => startBroker({ database: { url }, env }, t)));
   const [first, second] = brokers.map((broker) => new Client(broker.url)) as [Client, Client];
@@ -77,16 +79,59 @@ test('pgbouncer in session mode serves', WITHOUT, async (t) => {
   for (const broker of brokers) assert.equal((await broker.stop()).code, 0);
 });
 
+test(
+  'connectors behind pgbouncer in session mode: a sink works, a source says that it cannot',
+  WITHOUT,
+  async (t) => {
+    const server = await Upstream.start({ major: 17 }, t);
+    const scene = await Connected.open(t, server);
+    const { upstream } = scene;
+    await upstream.sql('CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE copy (id int PRIMARY KEY)');
+    const { host, port, user } = server;
+    const at = await bouncer(t, { server: { host, port }, user, database: upstream.name }, 'session', '');
+    const connection = { ...scene.connection(), ...at };
+    const broker = await scene.broker();
+    await scene.put(broker, 'in', {
+      kind: 'sink',
+      connection,
+      sink: { queue: 'q', table: 'copy', mode: 'upsert' },
+    });
+    await scene.put(broker, 'out', {
+      kind: 'source',
+      connection,
+      source: { slot: scene.slot, tables: [{ table: 't', queue: 'changes' }] },
+    });
+    await new Client(broker.url).push(
+      items('q', ['a', 'b']).map((item, id) => ({ ...item, payload: { id } })),
+    );
+    await until('rows come through', async () => (await upstream.sql('TABLE copy')).length === 2);
+    const { status } = await scene.shows(broker, 'out', (view) => view.status.error !== null, {
+      name: 'out',
+    });
+    assert.match(status.error!.message, /pooler/);
+    assert.equal((await scene.view(broker, 'in')).status.error, null);
+  },
+);
+
+function pooled({ options }: TestDatabase): Pooled {
+  return { server: serverOf(options), user: options.user, database: options.database };
+}
+
+interface Pooled {
+  server: ProxyTarget;
+  user: string;
+  database: string;
+}
+
 async function bouncer(
   t: Cleanup,
-  database: TestDatabase,
+  { server, user, database: name }: Pooled,
   mode: string,
   settings: string,
 ): Promise<{ host: string; port: number }> {
-  const { user, database: name } = database.options;
   const directory = mkdtempSync(join(tmpdir(), 'queen-pooler-'));
   // The socket of the server lies where the pooler's account may not look.
-  const proxy = await startProxy(serverOf(database.options));
+  const proxy = await startProxy(server);
   atEnd(t, () => proxy.close());
   const port = await freePort();
   writeFileSync(join(directory, 'users.txt'), `"${user}" ""\n`);
