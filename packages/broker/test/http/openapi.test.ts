@@ -1,9 +1,11 @@
 /** The OpenAPI document against what is registered, against the table of levels, and against its own rules. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { WRITTEN_SCHEMA } from '../../src/connectors/postgres/document/parse.ts';
 import { documentPath } from '../../src/http/api/document.ts';
+import { allRoutes, routesPage } from '../../src/http/api/reference.ts';
 import type { Route } from '../../src/http/app.ts';
 import { createServer } from '../../src/http/server.ts';
 import { silentLog } from '../../src/observability/log.ts';
@@ -155,4 +157,9 @@ test('the document is small on the way, is asked for again in vain, and never wi
   const again = await ask(`If-None-Match: ${plain.headers.etag}\r\n`);
   assert.deepEqual([again.status, again.body], [304, '']);
   assert.equal((await ask('If-None-Match: W/"another"\r\n')).status, 200);
+});
+
+test('docs/routes.md is what the broker registers: npm run docs', () => {
+  const page = readFileSync(new URL('../../../../docs/routes.md', import.meta.url), 'utf8');
+  assert.equal(page, routesPage(allRoutes()));
 });
