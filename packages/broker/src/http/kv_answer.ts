@@ -1,6 +1,6 @@
 /** What KV operations came to, as JSON text: stored values are spliced in as they are. */
 import type { KvEntry, KvListing, KvPrecondition, KvResult } from '../engine/kv/operations.ts';
-import { formatMicros } from './instants.ts';
+import { formatInstant } from '../log/instants.ts';
 
 /** A larger value that stood in the way is not sent along. */
 const LOST_VALUE_BYTES_MAX = 4096;
@@ -42,7 +42,7 @@ function entryList(rows: readonly KvEntry[]): string {
 }
 
 function entryMembers({ key, value, version, expiresAtMicros, updatedAtMicros }: KvEntry): string {
-  const expires = expiresAtMicros === null ? 'null' : `"${formatMicros(expiresAtMicros)}"`;
+  const expires = expiresAtMicros === null ? 'null' : `"${formatInstant(expiresAtMicros)}"`;
   const shown = value === null ? '' : `"value":${value},`;
-  return `"key":${JSON.stringify(key)},${shown}"version":${version},"expiresAt":${expires},"updatedAt":"${formatMicros(updatedAtMicros)}"`;
+  return `"key":${JSON.stringify(key)},${shown}"version":${version},"expiresAt":${expires},"updatedAt":"${formatInstant(updatedAtMicros)}"`;
 }

@@ -2,8 +2,8 @@
  * Typed query parameters. One that cannot be read fails the whole request with a 400 that names it and says what is
  * allowed; unknown ones are ignored. Given twice, a known one is refused: there is no right choice.
  */
+import { parseInstant, storableInstant } from '../log/instants.ts';
 import { badQuery } from './errors.ts';
-import { parseInstant, storableInstant } from './instants.ts';
 import { queryPairs, splitTarget } from './target.ts';
 
 /** What an integer of a message route may be: PostgreSQL's `int`. */

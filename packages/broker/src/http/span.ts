@@ -1,8 +1,8 @@
 /** What reads of statistics have in common: a time, and what narrows them. */
 import type { Asked, PageWanted, QueueFilter } from '../engine/statistics/face.ts';
+import { formatInstant } from '../log/instants.ts';
 import { SEARCH_CHARACTERS_MAX } from './api/schemas.ts';
 import { badQuery } from './errors.ts';
-import { formatMicros } from './instants.ts';
 import { queryName } from './names.ts';
 import type { PageSize, Query } from './query.ts';
 
@@ -71,5 +71,5 @@ export function readPage<Sort extends string>(
 }
 
 export function timeRange({ fromMicros, toMicros }: { fromMicros: number; toMicros: number }) {
-  return { from: formatMicros(fromMicros), to: formatMicros(toMicros) };
+  return { from: formatInstant(fromMicros), to: formatInstant(toMicros) };
 }

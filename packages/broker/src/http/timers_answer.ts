@@ -1,6 +1,6 @@
 /** What timers look like on the wire. */
 import type { PendingTimer, TimerResult } from '../engine/timers/face.ts';
-import { formatMicros, formatMicrosOrNull } from './instants.ts';
+import { formatInstant, formatInstantOrNull } from '../log/instants.ts';
 
 /** What became of an operation. */
 export function timerMembers(result: TimerResult): Record<string, unknown> {
@@ -12,7 +12,7 @@ export function timerMembers(result: TimerResult): Record<string, unknown> {
     timerKey,
     txn: transactionId,
     messageId,
-    deliverAt: formatMicrosOrNull(dueAtMicros),
+    deliverAt: formatInstantOrNull(dueAtMicros),
   };
 }
 
@@ -22,7 +22,7 @@ export function pendingMembers(timer: PendingTimer, payload: Buffer | null): Rec
     queue: timer.queue,
     timerKey: timer.timerKey,
     partition: timer.partition,
-    deliverAt: formatMicros(timer.dueAtMicros),
+    deliverAt: formatInstant(timer.dueAtMicros),
     txn: timer.transactionId,
     messageId: timer.messageId,
     ...(payload === null ? {} : { payload: payload.toString('base64') }),
@@ -32,7 +32,7 @@ export function pendingMembers(timer: PendingTimer, payload: Buffer | null): Rec
     attempts: timer.attempts,
     lastError: timer.lastError,
     claimed: timer.claimed,
-    createdAt: formatMicros(timer.createdAtMicros),
-    updatedAt: formatMicros(timer.updatedAtMicros),
+    createdAt: formatInstant(timer.createdAtMicros),
+    updatedAt: formatInstant(timer.updatedAtMicros),
   };
 }

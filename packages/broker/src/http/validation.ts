@@ -1,8 +1,8 @@
 /** The validator of bodies and path segments: JSON Schema, in the wire's words. */
 import type { FastifySchemaValidationError, FastifyServerOptions } from 'fastify';
+import { parseInstant } from '../log/instants.ts';
 import type { Refusal } from './api/schemas.ts';
 import { badBody, badQuery, Fault } from './errors.ts';
-import { parseInstant } from './instants.ts';
 
 export const AJV = {
   // Nothing is coerced, filled in or removed behind a handler's back. Verbose: a fault needs what it is about.

@@ -7,10 +7,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EngineError } from '../../engine/errors.ts';
 import { type PopAnswer, type PopRequest, type PopScope, QUEUE_MODE_GROUP } from '../../engine/types.ts';
+import { parseInstant } from '../../log/instants.ts';
 import { accessOf } from '../access/levels.ts';
 import { answerChunks, answerJson, answerNothing } from '../answer.ts';
 import { Fault, faultOf, type Wording } from '../errors.ts';
-import { parseInstant } from '../instants.ts';
 import { pathName, queryName } from '../names.ts';
 import { Query } from '../query.ts';
 import type { HotContext } from './context.ts';

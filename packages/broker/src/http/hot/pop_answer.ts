@@ -1,6 +1,6 @@
 /** The JSON of a pop's answer. Payloads are spliced in byte for byte; they are never parsed and never copied twice. */
 import type { PopAnswer, PopClaim, PopRequest } from '../../engine/types.ts';
-import { formatMicros } from '../instants.ts';
+import { formatInstant } from '../../log/instants.ts';
 import { JsonBytes } from './json_bytes.ts';
 
 /** Bytes that a message takes besides its payload, about; only sizes the first buffer. */
@@ -65,7 +65,7 @@ function renderClaim(
     );
     out.bytes(message.payload);
     const sub = message.producerSub === null ? 'null' : JSON.stringify(message.producerSub);
-    const createdAt = formatMicros(message.createdAtMicros);
+    const createdAt = formatInstant(message.createdAtMicros);
     out.text(`,"producerSub":${sub},"createdAt":"${createdAt}"${after},"offset":${message.offset}}`);
     separator = ',';
   }

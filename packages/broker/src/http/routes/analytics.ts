@@ -16,6 +16,7 @@ import {
   type WorkloadBy,
   type WorkloadRow,
 } from '../../engine/statistics/workload.ts';
+import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import {
   deadLetterReport,
   GROUPINGS,
@@ -34,7 +35,6 @@ import {
 } from '../api/statistics.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
-import { formatMicros, formatMicrosOrNull } from '../instants.ts';
 import { type Query, queryOf } from '../query.ts';
 import { filterName, oneOf, readFilter, readSpan, timeRange } from '../span.ts';
 
@@ -59,7 +59,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
         avgLagMs: meanMs(bar),
         maxLagMs: maxMs(bar),
         bucketMinutes: range.stepMinutes,
-        bucketTime: formatMicros(bar.bucketMicros),
+        bucketTime: formatInstant(bar.bucketMicros),
       }));
   });
 
@@ -88,7 +88,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
       timeRange: timeRange(range),
       bucketMinutes: range.stepMinutes,
       series: bars.map(({ bucketMicros, queue, server, parked }) => ({
-        bucket: formatMicros(bucketMicros),
+        bucket: formatInstant(bucketMicros),
         queueName: queue,
         hostname: server,
         workerId: 0,
@@ -109,7 +109,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     return {
       timeRange: timeRange(range),
       bucketMinutes: range.stepMinutes,
-      series: series.map((bar) => ({ bucket: formatMicros(bar.bucketMicros), ...renderRetention(bar) })),
+      series: series.map((bar) => ({ bucket: formatInstant(bar.bucketMicros), ...renderRetention(bar) })),
       totals: renderRetention(totals),
       ...(rows === null
         ? {}
@@ -138,8 +138,8 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     return {
       queue,
       ...report,
-      oldest: formatMicrosOrNull(oldestMicros),
-      newest: formatMicrosOrNull(newestMicros),
+      oldest: formatInstantOrNull(oldestMicros),
+      newest: formatInstantOrNull(newestMicros),
     };
   });
 
@@ -149,11 +149,11 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     const { tenant } = request.identity;
     const { capturedAtMicros, rows } = await statistics.liveness(tenant, readFilter(query), limit);
     return {
-      capturedAt: formatMicrosOrNull(capturedAtMicros),
+      capturedAt: formatInstantOrNull(capturedAtMicros),
       rows: rows.map(({ oldestWriteMicros, newestWriteMicros, ...row }) => ({
         ...row,
-        oldestWriteAt: formatMicrosOrNull(oldestWriteMicros),
-        newestWriteAt: formatMicrosOrNull(newestWriteMicros),
+        oldestWriteAt: formatInstantOrNull(oldestWriteMicros),
+        newestWriteAt: formatInstantOrNull(newestWriteMicros),
       })),
     };
   });
@@ -176,7 +176,7 @@ function brokerRoutes(app: App, statistics: StatisticsFace): void {
         workerId: 0,
         timeSeries: shown
           .filter(({ server }) => server === hostname)
-          .map((bar) => ({ timestamp: formatMicros(bar.bucketMicros), metrics: renderSystem(bar) })),
+          .map((bar) => ({ timestamp: formatInstant(bar.bucketMicros), metrics: renderSystem(bar) })),
       })),
     };
   });
@@ -208,7 +208,7 @@ function brokerRoutes(app: App, statistics: StatisticsFace): void {
     const { nowMicros, stats } = await statistics.server();
     const { database, databaseCache, cacheSummary, ...lists } = stats;
     return {
-      timestamp: formatMicros(nowMicros),
+      timestamp: formatInstant(nowMicros),
       database: database[0] ?? null,
       databaseCache: databaseCache[0] ?? null,
       cacheSummary: cacheSummary[0] ?? null,
@@ -240,7 +240,7 @@ function perSecond(count: number, stepMinutes: number): number {
 
 function renderOps(bar: TrafficBar, stepMinutes: number) {
   return {
-    bucket: formatMicros(bar.bucketMicros),
+    bucket: formatInstant(bar.bucketMicros),
     queueName: bar.queue,
     pushRequests: bar.pushRequests,
     pushMessages: bar.pushMessages,
@@ -279,7 +279,7 @@ function renderWorkload({ range, by, buckets, rows, matches, tenant }: Workload)
     timeRange: timeRange(range),
     bucketMinutes: range.stepMinutes,
     groupBy: by,
-    buckets: buckets.map(formatMicros),
+    buckets: buckets.map(formatInstant),
     rows: rows.map((row) => {
       const { key, namespace, task } = row.sums;
       return { key, ...(by === 'queue' ? { namespace, task } : {}), ...renderWorkloadRow(row) };
@@ -383,7 +383,7 @@ function renderPoint({ counts, brokers }: Point, stepMinutes: number) {
   const mean = (of: (bar: BrokerBar) => number) =>
     brokers.length === 0 ? 0 : tenth(sum(of) / brokers.length);
   return {
-    timestamp: formatMicros(counts.bucketMicros),
+    timestamp: formatInstant(counts.bucketMicros),
     pushMessages: counts.pushMessages,
     popMessages: counts.popMessages,
     ackMessages: counts.ackMessages,
@@ -416,7 +416,7 @@ function renderWorker(bar: BrokerBar) {
   return {
     hostname: bar.server,
     workerId: 0,
-    lastSeen: formatMicros(bar.lastAtMicros),
+    lastSeen: formatInstant(bar.lastAtMicros),
     uptimeSeconds: Math.round(bar.uptimeSeconds[3]),
     avgEventLoopLagMs: tenth(bar.loopLagMs[0]),
     maxEventLoopLagMs: tenth(bar.loopLagMs[2]),

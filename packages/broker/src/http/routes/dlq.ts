@@ -2,6 +2,7 @@
 import type { DeadLetter, DeadLettersFace, Replayed, ReplayResult } from '../../engine/dlq/face.ts';
 import { EngineError } from '../../engine/errors.ts';
 import type { TenantId } from '../../engine/types.ts';
+import { formatInstant } from '../../log/instants.ts';
 import {
   DEAD_LETTERS_PAGE,
   deleteMessage,
@@ -13,7 +14,6 @@ import {
 } from '../api/dlq.ts';
 import type { App } from '../app.ts';
 import { Fault, faultOf } from '../errors.ts';
-import { formatMicros } from '../instants.ts';
 import { queryName } from '../names.ts';
 import { queryOf } from '../query.ts';
 import { type SplicedObject, sendSpliced, sendSplicedList } from '../raw_json.ts';
@@ -156,7 +156,7 @@ function renderReplayed(result: 'moved' | 'duplicate', answer: Replayed) {
 }
 
 function renderLetter(letter: DeadLetter): SplicedObject {
-  const failedAt = formatMicros(letter.failedAtMicros);
+  const failedAt = formatInstant(letter.failedAtMicros);
   return {
     plain: {
       id: letter.id,

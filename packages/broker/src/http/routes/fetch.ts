@@ -9,10 +9,10 @@ import type {
   RecordsFace,
 } from '../../engine/reads/face.ts';
 import { DEFAULT_PARTITION } from '../../engine/types.ts';
+import { formatInstant, formatInstantOrNull, parseInstant, storableInstant } from '../../log/instants.ts';
 import { changedPartitions, FETCH, fetchOffsets, fetchRecords } from '../api/records.ts';
 import type { App } from '../app.ts';
 import { JsonBytes } from '../hot/json_bytes.ts';
-import { formatMicros, formatMicrosOrNull, parseInstant, storableInstant } from '../instants.ts';
 import { sendBytes } from '../raw_json.ts';
 
 /** Who tells that a waiting client has gone. */
@@ -44,7 +44,7 @@ export function fetchRoutes(app: App, records: RecordsFace, waits: Waits): void 
         queue,
         partition,
         offset,
-        ts: formatMicrosOrNull(atMicros),
+        ts: formatInstantOrNull(atMicros),
         highWatermark,
         logStartOffset: logStart,
         ...(error === null ? {} : { error }),
@@ -55,13 +55,13 @@ export function fetchRoutes(app: App, records: RecordsFace, waits: Waits): void 
   app.post('/api/v1/partitions/changed', { config, schema: changedPartitions }, async (request) => {
     const answer = await records.changed(readChanged(request.identity.tenant, request.body));
     return {
-      safeTime: formatMicros(answer.safeTimeMicros),
+      safeTime: formatInstant(answer.safeTimeMicros),
       safeTimeDegraded: answer.degraded,
       entries: answer.entries.map(({ queue, partitions, next, error }) => {
         if (error !== null) return { queue, error };
         const page = partitions.map(({ lastWriteAtMicros, ...partition }) => ({
           ...partition,
-          lastWriteAt: formatMicros(lastWriteAtMicros),
+          lastWriteAt: formatInstant(lastWriteAtMicros),
         }));
         return { queue, partitions: page, next };
       }),
@@ -132,7 +132,7 @@ function renderFetched(entries: readonly FetchedEntry[]): JsonBytes {
       const id = JSON.stringify(transactionId);
       out.text(`${separator}{"offset":${offset},"transactionId":${id},"payload":`);
       out.bytes(payload);
-      out.text(`,"ts":"${formatMicros(createdAtMicros)}"}`);
+      out.text(`,"ts":"${formatInstant(createdAtMicros)}"}`);
       separator = ',';
     }
     out.text(`],"highWatermark":${highWatermark},"logStartOffset":${logStart}`);

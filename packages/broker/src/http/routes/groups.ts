@@ -8,6 +8,7 @@ import type {
   LaggingPartition,
   SeekTarget,
 } from '../../engine/groups/face.ts';
+import { formatInstant, formatInstantOrNull, parseInstant, storableInstant } from '../../log/instants.ts';
 import {
   deleteGroup,
   deleteGroupOnQueue,
@@ -26,7 +27,6 @@ import {
 } from '../api/groups.ts';
 import type { App } from '../app.ts';
 import { badBody, Fault } from '../errors.ts';
-import { formatMicros, formatMicrosOrNull, parseInstant, storableInstant } from '../instants.ts';
 import { queryOf } from '../query.ts';
 import { filterName, readPage } from '../span.ts';
 
@@ -205,8 +205,8 @@ function renderStanding(standing: GroupStanding) {
     state: maxTimeLag > LATE_SECONDS ? 'Lagging' : standing.consumed ? 'Stable' : 'Dead',
     storage: 'segments',
     subscriptionMode: subscription?.mode ?? null,
-    subscriptionTimestamp: formatMicrosOrNull(subscription?.fromMicros ?? null),
-    subscriptionCreatedAt: formatMicrosOrNull(subscription?.createdAtMicros ?? null),
+    subscriptionTimestamp: formatInstantOrNull(subscription?.fromMicros ?? null),
+    subscriptionCreatedAt: formatInstantOrNull(subscription?.createdAtMicros ?? null),
     conflation: standing.conflation,
   };
 }
@@ -237,7 +237,7 @@ function renderLagging(row: LaggingPartition) {
     offset_lag: row.lag,
     time_lag_seconds: late,
     lag_hours: Math.round(late / 36) / 100,
-    oldest_unconsumed_at: formatMicros(row.oldestMicros),
+    oldest_unconsumed_at: formatInstant(row.oldestMicros),
     last_consumed_at: null,
   };
 }

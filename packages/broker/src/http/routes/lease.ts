@@ -1,9 +1,9 @@
 /** POST /api/v1/lease/:leaseId/extend, the one way to renew. */
 import type { BrokerFace, ExtendResult } from '../../engine/types.ts';
+import { formatInstantOrNull } from '../../log/instants.ts';
 import { parseUuid } from '../../log/uuid.ts';
 import { extendLease, LEASE_SECONDS } from '../api/messages.ts';
 import type { App } from '../app.ts';
-import { formatMicrosOrNull } from '../instants.ts';
 
 const NOTHING: ExtendResult = { renewed: 0, expiresAtMicros: null };
 
@@ -24,7 +24,7 @@ export function leaseRoutes(app: App, broker: BrokerFace): void {
       const known = parseUuid(leaseId) !== null;
       const { tenant } = request.identity;
       const { renewed, expiresAtMicros } = known ? await broker.extend(tenant, leaseId, seconds) : NOTHING;
-      const expiresAt = formatMicrosOrNull(expiresAtMicros);
+      const expiresAt = formatInstantOrNull(expiresAtMicros);
       return {
         leaseId,
         success: renewed > 0,

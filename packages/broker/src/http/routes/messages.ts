@@ -7,6 +7,7 @@ import type {
   MessageStatus,
   MessagesFace,
 } from '../../engine/reads/face.ts';
+import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import { transactionIdFault } from '../../log/names.ts';
 import {
   FOUND_PAGE,
@@ -18,7 +19,6 @@ import {
 } from '../api/lookup.ts';
 import type { App } from '../app.ts';
 import { badQuery, Fault } from '../errors.ts';
-import { formatMicros, formatMicrosOrNull } from '../instants.ts';
 import { queryName } from '../names.ts';
 import { type Query, queryOf } from '../query.ts';
 import { type SplicedObject, sendSpliced, sendSplicedList } from '../raw_json.ts';
@@ -66,7 +66,7 @@ export function messageRoutes(app: App, messages: MessagesFace): void {
         messages: found.map(({ atMicros, dead, ...place }) => ({
           transactionId,
           ...place,
-          createdAt: formatMicros(atMicros),
+          createdAt: formatInstant(atMicros),
           deadLetter: dead,
         })),
       };
@@ -134,8 +134,8 @@ function renderListed(message: ListedMessage): SplicedObject {
       payloadAvailable: payload !== null,
       segment: { seq: message.segmentBase, frameIdx: message.offset - message.segmentBase },
       offset: message.offset,
-      createdAt: formatMicros(message.createdAtMicros),
-      leaseExpiresAt: formatMicrosOrNull(message.leaseExpiresAtMicros),
+      createdAt: formatInstant(message.createdAtMicros),
+      leaseExpiresAt: formatInstantOrNull(message.leaseExpiresAtMicros),
       isEncrypted: content?.sealed ?? false,
       ...(content === null ? { error: 'frame decode failed' } : {}),
     },
@@ -151,7 +151,7 @@ function renderDetail(message: MessageDetail): SplicedObject {
       transactionId: message.transactionId,
       traceId: message.traceId,
       producerSub: message.producerSub,
-      createdAt: formatMicros(message.createdAtMicros),
+      createdAt: formatInstant(message.createdAtMicros),
       offset: message.offset,
       partitionId: message.partitionId,
       partition,
@@ -163,13 +163,13 @@ function renderDetail(message: MessageDetail): SplicedObject {
       status: message.status,
       errorMessage: message.error,
       retryCount: message.retryCount,
-      leaseExpiresAt: formatMicrosOrNull(message.leaseExpiresAtMicros),
+      leaseExpiresAt: formatInstantOrNull(message.leaseExpiresAtMicros),
       consumerGroups: message.groups.map(({ group, status, leaseExpiresAtMicros }) => ({
         name: group,
         group,
         consumed: status === 'completed' || status === 'dead_letter',
         status,
-        leaseExpiresAt: formatMicrosOrNull(leaseExpiresAtMicros),
+        leaseExpiresAt: formatInstantOrNull(leaseExpiresAtMicros),
       })),
       mode: renderMode(message.mode),
       queueConfig: options,

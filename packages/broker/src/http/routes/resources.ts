@@ -8,6 +8,7 @@ import type {
   QueueDetail,
   QueueSummary,
 } from '../../engine/types.ts';
+import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import { nameFault } from '../../log/names.ts';
 import {
   deleteQueue,
@@ -19,7 +20,6 @@ import {
 } from '../api/queues.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
-import { formatMicros, formatMicrosOrNull } from '../instants.ts';
 import { queryName } from '../names.ts';
 import { queryOf } from '../query.ts';
 
@@ -82,7 +82,7 @@ function queueName(name: string): string {
 
 function renderSummary(queue: QueueSummary) {
   const { createdAtMicros, ...rest } = queue;
-  return { ...rest, createdAt: formatMicros(createdAtMicros) };
+  return { ...rest, createdAt: formatInstant(createdAtMicros) };
 }
 
 function renderStanding(queue: StandingQueue) {
@@ -97,7 +97,7 @@ function renderStanding(queue: StandingQueue) {
     retainedBytes,
     segments: { segments, messages: total },
     messages: { total, pending, processing },
-    createdAt: formatMicros(queue.createdAtMicros),
+    createdAt: formatInstant(queue.createdAtMicros),
   };
 }
 
@@ -112,15 +112,15 @@ function renderDetail(queue: QueueDetail) {
     name: queue.name,
     namespace: queue.options.namespace,
     task: queue.options.task,
-    createdAt: formatMicros(queue.createdAtMicros),
+    createdAt: formatInstant(queue.createdAtMicros),
     options: queue.options,
     partitions: queue.partitions.map((partition) => ({
       id: partition.id,
       name: partition.name,
-      createdAt: formatMicros(partition.createdAtMicros),
+      createdAt: formatInstant(partition.createdAtMicros),
       stats: renderStats(partition.stats),
-      oldestMessage: formatMicrosOrNull(partition.oldestMessageMicros),
-      newestMessage: formatMicrosOrNull(partition.newestMessageMicros),
+      oldestMessage: formatInstantOrNull(partition.oldestMessageMicros),
+      newestMessage: formatInstantOrNull(partition.newestMessageMicros),
     })),
     totals: renderStats(queue.totals),
     retainedBytes: queue.retainedBytes,

@@ -11,6 +11,7 @@ import type {
   StatisticsFace,
   SystemStatus,
 } from '../../engine/statistics/face.ts';
+import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import { nameFault } from '../../log/names.ts';
 import { overview } from '../api/queues.ts';
 import {
@@ -27,7 +28,6 @@ import {
 } from '../api/statistics.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
-import { formatMicros, formatMicrosOrNull } from '../instants.ts';
 import { queryOf } from '../query.ts';
 import { filterName, readFilter, readPage, readSpan, timeRange } from '../span.ts';
 
@@ -90,7 +90,7 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
     );
     return {
       dataPoints: points.map(({ bucketMicros, messages }) => ({
-        timestamp: formatMicros(bucketMicros),
+        timestamp: formatInstant(bucketMicros),
         messages,
       })),
       interval,
@@ -143,7 +143,7 @@ function renderOverview({ totals, storedPerSecond, finishedPerSecond, nowMicros,
       },
     },
     throughput: { ingestedPerSecond: storedPerSecond, processedPerSecond: finishedPerSecond },
-    timestamp: formatMicros(nowMicros),
+    timestamp: formatInstant(nowMicros),
     statsAge: age(statsAgeMs),
   };
 }
@@ -185,7 +185,7 @@ function renderBar(bar: CountBar, brokers: readonly BrokerBar[], stepMinutes: nu
   const sum = (of: (each: BrokerBar) => number) => round(here.reduce((total, each) => total + of(each), 0));
   const perSecond = (count: number) => Math.round((count / (stepMinutes * 60)) * 100) / 100;
   return {
-    timestamp: formatMicros(bar.bucketMicros),
+    timestamp: formatInstant(bar.bucketMicros),
     ingested: bar.pushMessages,
     processed: bar.ackSuccess,
     ingestedPerSecond: perSecond(bar.pushMessages),
@@ -221,7 +221,7 @@ function renderWorker(bar: BrokerBar) {
   return {
     hostname: bar.server,
     workerId: 0,
-    lastSeen: formatMicros(bar.lastAtMicros),
+    lastSeen: formatInstant(bar.lastAtMicros),
     uptimeSeconds: Math.round(bar.uptimeSeconds[3]),
     avgEventLoopLagMs: round(bar.loopLagMs[0]),
     maxEventLoopLagMs: round(bar.loopLagMs[2]),
@@ -243,7 +243,7 @@ function renderQueue(queue: StandingQueue) {
     name,
     namespace,
     task,
-    createdAt: formatMicros(queue.createdAtMicros),
+    createdAt: formatInstant(queue.createdAtMicros),
     partitions,
     retainedBytes: queue.retainedBytes,
     messages: {
@@ -265,7 +265,7 @@ function renderLive(queue: LiveQueue, page: { limit: number; skip: number }) {
       name,
       namespace,
       task,
-      createdAt: formatMicros(createdAtMicros),
+      createdAt: formatInstant(createdAtMicros),
       config: { leaseTime, retryLimit, ttl, maxSize, retryDelay, priority },
       options,
     },
@@ -283,9 +283,9 @@ function renderPartition(partition: LivePartition) {
     messages,
     stats: messages,
     cursor: { batchesConsumed: 0, totalConsumed: partition.consumed },
-    lastActivity: formatMicros(partition.lastWriteMicros),
-    oldestMessage: formatMicrosOrNull(partition.oldestMicros),
-    newestMessage: formatMicrosOrNull(partition.newestMicros),
+    lastActivity: formatInstant(partition.lastWriteMicros),
+    oldestMessage: formatInstantOrNull(partition.oldestMicros),
+    newestMessage: formatInstantOrNull(partition.newestMicros),
   };
 }
 
@@ -293,7 +293,7 @@ function renderDetail(queue: string, partition: PartitionDetail) {
   return {
     queue,
     ...renderPartition(partition),
-    createdAt: formatMicros(partition.createdAtMicros),
+    createdAt: formatInstant(partition.createdAtMicros),
     logStartOffset: partition.logStart,
     nextOffset: partition.nextOffset,
     groups: partition.cursors.map((cursor) => ({
@@ -303,7 +303,7 @@ function renderDetail(queue: string, partition: PartitionDetail) {
       totalConsumed: cursor.consumed,
       leaseActive: cursor.leaseUpto !== null,
       leaseUpToOffset: cursor.leaseUpto,
-      leaseExpiresAt: formatMicrosOrNull(cursor.leaseExpiresAtMicros),
+      leaseExpiresAt: formatInstantOrNull(cursor.leaseExpiresAtMicros),
       workerId: cursor.worker,
     })),
   };

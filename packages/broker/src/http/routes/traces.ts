@@ -2,6 +2,7 @@
 import { EngineError } from '../../engine/errors.ts';
 import type { NamedTrace, Trace, TraceNote, TracesFace } from '../../engine/traces/face.ts';
 import { QUEUE_MODE_GROUP, type TenantId } from '../../engine/types.ts';
+import { formatInstant } from '../../log/instants.ts';
 import { knownKeys } from '../../log/json/reader.ts';
 import { valueSpans } from '../../log/json/spans.ts';
 import {
@@ -14,7 +15,6 @@ import {
 } from '../api/lookup.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
-import { formatMicros } from '../instants.ts';
 import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from '../json_body.ts';
 import { queryOf } from '../query.ts';
 import { withRawBody } from '../raw_body.ts';
@@ -53,7 +53,7 @@ export function traceRoutes(app: App, traces: TracesFace): void {
         trace_name: each.name,
         trace_count: each.traces,
         message_count: each.messages,
-        last_seen: formatMicros(each.lastSeenMicros),
+        last_seen: formatInstant(each.lastSeenMicros),
       })),
       total,
       pagination: { limit, offset: skip },
@@ -128,7 +128,7 @@ function renderTrace(trace: Trace): SplicedObject {
       event_type: trace.eventType,
       consumer_group: trace.group,
       worker_id: trace.worker,
-      created_at: formatMicros(trace.createdAtMicros),
+      created_at: formatInstant(trace.createdAtMicros),
       trace_names: trace.names,
       ...(trace.omitted ? { dataOmitted: true } : {}),
     },

@@ -7,6 +7,7 @@
 import { EngineError, fromStore } from '../../../engine/errors.ts';
 import type { TenantId } from '../../../engine/types.ts';
 import type { SealingKey } from '../../../log/envelope.ts';
+import { formatInstant, parseInstant } from '../../../log/instants.ts';
 import {
   type ConnectorRow,
   connectorOfSlot,
@@ -24,7 +25,6 @@ import { renderShown, renderStored } from '../document/render.ts';
 import { sealPassword } from '../document/seal.ts';
 import type { ConnectorDocument } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
-import { formatInstant, parseInstant } from '../instants.ts';
 import { type Lookup, resolveHost } from '../session/egress.ts';
 import * as refusals from './refusals.ts';
 import { renderUnreadable } from './unreadable.ts';

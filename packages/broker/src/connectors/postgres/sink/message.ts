@@ -1,6 +1,6 @@
 /** One message on its way into the table, with where it came from. */
 import type { PoppedMessage } from '../../../engine/types.ts';
-import { formatInstant } from '../instants.ts';
+import { formatInstant } from '../../../log/instants.ts';
 
 export interface Message {
   readonly partition: string;

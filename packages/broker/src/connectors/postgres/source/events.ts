@@ -5,8 +5,8 @@
  * One encoder a relation, made when the stream announces the relation, with the columns as the stream has them: an event is
  * rendered with the shape that was in force when the change was made.
  */
+import { formatInstant } from '../../../log/instants.ts';
 import { JsonWriter } from '../../../log/json/writer.ts';
-import { formatInstant } from '../instants.ts';
 import { formatLsn } from '../replication/lsn.ts';
 import { CELL, type Relation, type Tuple } from '../replication/pgoutput.ts';
 import { partitionName, SINGLE_PARTITION } from './partition_name.ts';

@@ -1,10 +1,10 @@
-/** Instants between the engine's integers (microseconds since 1970, UTC) and ISO 8601 on the wire. */
+/** Instants between integers (microseconds since 1970, UTC) and ISO 8601, on the wire and in documents of connectors. */
 
 let memoSecond = Number.NaN;
 let memoText = '';
 
 /** `2026-07-30T11:02:44.512873Z`. Neighbours in one answer mostly share their second, hence the memo. */
-export function formatMicros(micros: number): string {
+export function formatInstant(micros: number): string {
   const second = Math.floor(micros / 1_000_000);
   if (second !== memoSecond) {
     memoText = new Date(second * 1000).toISOString().slice(0, -4);
@@ -13,8 +13,8 @@ export function formatMicros(micros: number): string {
   return `${memoText}${String(micros - second * 1_000_000).padStart(6, '0')}Z`;
 }
 
-export function formatMicrosOrNull(micros: number | null): string | null {
-  return micros === null ? null : formatMicros(micros);
+export function formatInstantOrNull(micros: number | null): string | null {
+  return micros === null ? null : formatInstant(micros);
 }
 
 const ISO =
