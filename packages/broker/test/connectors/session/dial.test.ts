@@ -11,6 +11,14 @@ import { ConnectorFault } from '../../../src/connectors/postgres/fault.ts';
 import { cutBytes, PgDialler } from '../../../src/connectors/postgres/session/dialler.ts';
 import { makeCertificates } from './certificates.ts';
 
+const TIMEOUTS = [
+  'statement_timeout',
+  'lock_timeout',
+  'transaction_timeout',
+  'idle_session_timeout',
+  'idle_in_transaction_session_timeout',
+];
+
 const HBA = `local all all trust
 host all scram_user all scram-sha-256
 host all md5_user all md5
@@ -147,6 +155,8 @@ suite('sessions', () => {
       ALTER ROLE odd SET bytea_output = 'escape'; ALTER ROLE odd SET extra_float_digits = 0;
       ALTER ROLE odd SET IntervalStyle = 'iso_8601'; ALTER ROLE odd SET standard_conforming_strings = off;
       ALTER ROLE odd SET client_encoding = 'LATIN1'; ALTER ROLE odd SET statement_timeout = '1ms';
+      ALTER ROLE odd SET transaction_timeout = '5s'; ALTER ROLE odd SET idle_session_timeout = '1s';
+      ALTER ROLE odd SET idle_in_transaction_session_timeout = '1ms'; ALTER ROLE odd SET lock_timeout = '1ms';
       ALTER ROLE odd SET synchronous_commit = 'off'`);
     const printed = `SELECT timestamptz '2026-01-02 03:04:05+00', interval '1 mon -2 days', decode('00ff', 'hex'), 0.1::float8 + 0.2, 'ü€'`;
     const setting = (name: string) => `current_setting('${name}')`;
@@ -161,14 +171,20 @@ suite('sessions', () => {
         'ü€',
       ]);
       const settings = await session.query(
-        `SELECT ${['synchronous_commit', 'row_security', 'statement_timeout', 'lock_timeout'].map(setting)}`,
+        `SELECT ${['synchronous_commit', 'row_security', ...TIMEOUTS].map(setting)}`,
       );
-      const expected = role === 'source' ? ['off', 'off', '0', '0'] : ['on', 'on', '0', '0'];
+      const expected = [...(role === 'source' ? ['off', 'off'] : ['on', 'on']), ...TIMEOUTS.map(() => '0')];
       assert.deepEqual(settings.rows[0], expected, role);
       assert.ok(session.serverVersion >= 170_000 && session.processId > 0);
       await session.close();
     }
-    await (await dialler({ user: 'odd' }).replication('odd')).close();
+    const replication = await dialler({ user: 'odd' }).replication('odd');
+    const [found] = await replication.command(`SELECT ${TIMEOUTS.map(setting)}`);
+    assert.deepEqual(
+      found,
+      TIMEOUTS.map(() => '0'),
+    );
+    await replication.close();
     for (const [asked, kept] of [
       ['local', 'on'],
       ['remote_apply', 'remote_apply'],

@@ -13,7 +13,13 @@ import pg from 'pg';
 import type { Wire } from '../../../store/wire.ts';
 import { quoteName } from '../identifiers.ts';
 import { sessionFault } from '../session/faults.ts';
-import { assertKept, PRINTING, startupOptions } from '../session/settings.ts';
+import {
+  assertKept,
+  NO_TRANSACTION_TIMEOUT,
+  PATIENCE,
+  PRINTING,
+  startupOptions,
+} from '../session/settings.ts';
 import { startClient } from '../session/start.ts';
 import { formatLsn, parseLsn } from './lsn.ts';
 import { ProtocolViolation } from './pgoutput.ts';
@@ -51,6 +57,7 @@ export interface StartOptions {
   readonly from: bigint;
 }
 
+const SETTINGS = { ...PRINTING, ...PATIENCE };
 const SENDER_TIMEOUT_MS =
   "EXTRACT(EPOCH FROM pg_catalog.current_setting('wal_sender_timeout')::pg_catalog.interval)::pg_catalog.float8 * 1000";
 
@@ -89,7 +96,7 @@ export class ReplicationConnection {
       ssl: false,
       application_name: applicationName,
       connection: wire,
-      options: startupOptions(PRINTING),
+      options: startupOptions(SETTINGS),
       replication: 'database',
     } as pg.ClientConfig);
     this.#wire = wire as unknown as CopyConnection;
@@ -202,9 +209,11 @@ export class ReplicationConnection {
 
   /** Reads the settings back. Throws ConnectorFault when they were not kept. */
   async #settle(): Promise<void> {
-    const wanted = Object.entries({ ...PRINTING, client_encoding: 'UTF8' });
+    const wanted = Object.entries({ ...SETTINGS, client_encoding: 'UTF8' });
     const names = wanted.map(([name]) => `pg_catalog.current_setting('${name}')`);
-    const [found] = await this.command(`SELECT ${names.join(', ')}, ${SENDER_TIMEOUT_MS}`);
+    const [found] = await this.command(
+      `SELECT ${names.join(', ')}, ${SENDER_TIMEOUT_MS}, ${NO_TRANSACTION_TIMEOUT}`,
+    );
     for (const [i, [name, value]] of wanted.entries()) assertKept(name, value, found?.[i] ?? '');
     this.#senderTimeoutMs = Number(found?.[wanted.length]);
   }

@@ -18,7 +18,16 @@ export const PRINTING: Readonly<Record<string, string>> = {
   bytea_output: 'hex',
 };
 
-const PATIENCE: Readonly<Record<string, string>> = { statement_timeout: '0', lock_timeout: '0' };
+/** How long anything may take is decided here, and not by what a role was given for people. */
+export const PATIENCE: Readonly<Record<string, string>> = {
+  statement_timeout: '0',
+  lock_timeout: '0',
+  idle_in_transaction_session_timeout: '0',
+  idle_session_timeout: '0',
+};
+/** A column of a query: the same for the setting that servers before 17 do not know, and would not begin with. */
+export const NO_TRANSACTION_TIMEOUT = `(SELECT pg_catalog.set_config(name, '0', false)
+    FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout' AND setting <> '0')`;
 /** A policy that hides rows must make the snapshot fail: the stream carries what it hides. */
 const SOURCE_ONLY: Readonly<Record<string, string>> = { row_security: 'off' };
 /** A commit that was acked to the queue and lost in a crash would be a lost message. */
@@ -51,7 +60,7 @@ export async function settle(session: SqlSession, role: SessionRole, bySet: bool
   const names = Object.keys(wanted);
   const shown = [...names, ENCODING.name, 'synchronous_commit', 'server_version_num'];
   const { rows } = await session.query(
-    `SELECT ${shown.map((name) => `pg_catalog.current_setting('${name}')`).join(', ')}`,
+    `SELECT ${shown.map((name) => `pg_catalog.current_setting('${name}')`).join(', ')}, ${NO_TRANSACTION_TIMEOUT}`,
   );
   const values = rows[0]!;
   for (const [i, name] of names.entries()) assertKept(name, wanted[name]!, values[i] ?? '');
