@@ -5,15 +5,22 @@ import { violations } from './axe.ts';
 
 export class Wire {
   readonly url: string;
+  readonly #headers: Record<string, string>;
 
-  constructor(url: string) {
+  /** `token`: where the broker asks for one. */
+  constructor(url: string, token?: string) {
     this.url = url;
+    this.#headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
   }
 
   /** Answers the JSON as text. Throws with what a refusal says. */
   async text(method: string, path: string, body?: unknown): Promise<string> {
     const sent = typeof body === 'string' || body === undefined ? body : JSON.stringify(body);
-    const answer = await fetch(this.url + path, { method, ...(sent === undefined ? {} : { body: sent }) });
+    const answer = await fetch(this.url + path, {
+      method,
+      headers: this.#headers,
+      ...(sent === undefined ? {} : { body: sent }),
+    });
     const text = await answer.text();
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
     return text;

@@ -53,6 +53,7 @@ interface Connection {
   port: number;
   database: string;
   user: string;
+  passwordSet: boolean;
 }
 
 /** What is stored may not be readable by the rules of this broker; then parts of it are missing. */

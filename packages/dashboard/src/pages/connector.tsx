@@ -67,7 +67,8 @@ export default function ConnectorPage({ params }: { params: PageParams }) {
                 note={
                   found.updatedAt === undefined ? undefined : (
                     <>
-                      Changed <Ago at={found.updatedAt} />. The password is stored, and never shown.
+                      Changed <Ago at={found.updatedAt} />
+                      {found.connection?.passwordSet === true && '. The password is stored, and never shown.'}
                     </>
                   )
                 }

@@ -162,12 +162,25 @@ function columns(
         </a>
       ),
     },
-    { title: 'Queue', cell: ({ queue }) => <a href={queuePath(queue)}>{queue}</a> },
     {
-      title: 'Partition',
-      cell: ({ queue, partition }) => <PartitionLink queue={queue} partition={partition} />,
+      title: 'Queue',
+      cell: ({ queue, partition }) => (
+        <span class="roomy">
+          <a href={queuePath(queue)}>{queue}</a>
+          <span class="under">
+            <PartitionLink queue={queue} partition={partition} />
+          </span>
+        </span>
+      ),
     },
-    { title: 'Group', cell: ({ consumerGroup }) => <Group name={consumerGroup} /> },
+    {
+      title: 'Group',
+      cell: ({ consumerGroup }) => (
+        <span class="roomy">
+          <Group name={consumerGroup} />
+        </span>
+      ),
+    },
     {
       title: 'Error',
       prose: true,

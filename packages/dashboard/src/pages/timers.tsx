@@ -8,7 +8,7 @@ import { PartitionLink } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { type Column, CursorPager, Table } from '../components/table.tsx';
 import { Badge } from '../components/tiles.tsx';
-import { Ago } from '../components/time.tsx';
+import { Ago, Exact } from '../components/time.tsx';
 import { TimerForm } from '../components/timer_form.tsx';
 import { toast } from '../components/toasts.tsx';
 import { useTrail } from '../components/trail.ts';
@@ -95,7 +95,18 @@ const COLUMNS: readonly Column<Timer>[] = [
     key: true,
     cell: ({ queue, timerKey }) => <a href={timerPath(queue, timerKey)}>{timerKey}</a>,
   },
-  { title: 'Due', tight: true, cell: ({ deliverAt }) => <Ago at={deliverAt} /> },
+  {
+    title: 'Due',
+    tight: true,
+    cell: ({ deliverAt }) => (
+      <>
+        <Exact at={deliverAt} />
+        <span class="under">
+          <Ago at={deliverAt} />
+        </span>
+      </>
+    ),
+  },
   {
     title: 'Partition',
     cell: ({ queue, partition }) => <PartitionLink queue={queue} partition={partition} />,
