@@ -9,7 +9,7 @@ const LINGER_MS = 5_000;
 const LINGER_BYTES = 64 * 1024 * 1024;
 
 /** The response can still be written. */
-export function answerable(response: ServerResponse): boolean {
+function answerable(response: ServerResponse): boolean {
   return !response.headersSent && !response.destroyed && response.req.socket.writable;
 }
 

@@ -226,7 +226,7 @@ export interface TimerSegment {
   sealed: boolean;
 }
 
-export const FIRE_OUTCOME = ['fired', 'stale', 'released', 'kept', 'busy'] as const;
+const FIRE_OUTCOME = ['fired', 'stale', 'released', 'kept', 'busy'] as const;
 /**
  * `stale`: somebody else's by now. `released`: given back, since it is not due (any more). `kept`: still claimed, since its
  * segment was not appended. `busy`: still claimed, and locked by somebody.

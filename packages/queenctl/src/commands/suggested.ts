@@ -14,7 +14,7 @@ export async function suggested<T>(queen: Queen, queue: string, asked: Promise<T
   }
 }
 
-export async function noQueue(queen: Queen, queue: string): Promise<Failure> {
+async function noQueue(queen: Queen, queue: string): Promise<Failure> {
   // A suggestion is not worth another error.
   const names = await queen.admin.queues().then(
     (queues) => queues.map(({ name }) => name),

@@ -6,7 +6,7 @@ import { kvFault, kvRefused, kvTooLarge } from './faults.ts';
 import { type KvOperation, type Life, type Origin, writes } from './operations.ts';
 
 /** Written by the connectors only; whoever may read may read it. */
-export const RESERVED_NAMESPACE = 'queen-pg';
+const RESERVED_NAMESPACE = 'queen-pg';
 export const KEY_BYTES_MAX = 512;
 /** A hundred years: later instants mean "for ever" and would not fit everywhere. */
 export const TTL_SECONDS_MAX = 3_155_760_000;

@@ -15,7 +15,10 @@ type Kind =
 
 const INT4_MIN = -2_147_483_648;
 const INT4_MAX = 2_147_483_647;
-const SINK_NAME = /^[A-Za-z0-9._-]{0,64}$/;
+/** A sink that retention waits for; empty: none. */
+export const SINK_NAME = /^[A-Za-z0-9._-]{0,64}$/;
+/** For how long it may wait. */
+export const SINK_HOLD_SECONDS = { min: 60, max: 31_536_000 };
 
 const KINDS: { readonly [K in keyof QueueOptions]: Kind } = {
   namespace: { is: 'name' },
@@ -38,7 +41,7 @@ const KINDS: { readonly [K in keyof QueueOptions]: Kind } = {
   encryptionEnabled: { is: 'boolean' },
   dedupWindowSeconds: { is: 'integer' },
   retentionSinkHold: { is: 'sink' },
-  retentionSinkHoldMaxSeconds: { is: 'integer', min: 60, max: 31_536_000 },
+  retentionSinkHoldMaxSeconds: { is: 'integer', ...SINK_HOLD_SECONDS },
 };
 
 /** Stored and echoed for the sake of older clients; nothing acts on them. */

@@ -306,7 +306,7 @@ const SUMMED = [
 ] as const;
 
 /** One bar of each time over all brokers. */
-export function sumBars(brokers: readonly analytics.BrokerBar[]): analytics.CountBar[] {
+function sumBars(brokers: readonly analytics.BrokerBar[]): analytics.CountBar[] {
   const bars = new Map<number, analytics.CountBar>();
   for (const broker of brokers) {
     const bar = bars.get(broker.bucketMicros);

@@ -81,7 +81,7 @@ export const RULES: readonly Rule[] = [
 ];
 
 /** What is about the broker and not about one tenant's data: the tenant header means nothing here. */
-export const CELL_WIDE: readonly string[] = [
+const CELL_WIDE: readonly string[] = [
   '/health',
   '/health/live',
   '/metrics*',

@@ -1,5 +1,6 @@
 /** Queues: /api/v1/configure and /api/v1/resources. */
 import { Type } from '@fastify/type-provider-typebox';
+import { SINK_HOLD_SECONDS, SINK_NAME } from '../../engine/queues/options.ts';
 import type { QueueOptions } from '../../engine/types.ts';
 import { Fault } from '../errors.ts';
 import { answers, operation } from './operation.ts';
@@ -20,8 +21,6 @@ import {
   Text,
   Word,
 } from './schemas.ts';
-
-const SINK_HOLD_SECONDS = { minimum: 60, maximum: 31_536_000 };
 
 /** These two have an answer of their own, which tools know. */
 function refuseHold(name: keyof QueueOptions, detail: string): Refusal {
@@ -60,7 +59,7 @@ export const QUEUE_OPTIONS = {
   encryptionEnabled: flag('Encrypt payloads at rest; the broker needs a key.', false),
   dedupWindowSeconds: seconds('How long a transactionId is refused as a duplicate; 0: not at all.', 3600),
   retentionSinkHold: Type.String({
-    pattern: '^[A-Za-z0-9._-]{0,64}$',
+    pattern: SINK_NAME.source,
     default: '',
     description: 'Name of a sink that retention waits for.',
     refusal: refuseHold(
@@ -69,12 +68,13 @@ export const QUEUE_OPTIONS = {
     ),
   }),
   retentionSinkHoldMaxSeconds: Type.Integer({
-    ...SINK_HOLD_SECONDS,
+    minimum: SINK_HOLD_SECONDS.min,
+    maximum: SINK_HOLD_SECONDS.max,
     default: 604_800,
     description: 'Seconds that it waits at most.',
     refusal: refuseHold(
       'retentionSinkHoldMaxSeconds',
-      `must be an integer between ${SINK_HOLD_SECONDS.minimum} and ${SINK_HOLD_SECONDS.maximum}`,
+      `must be an integer between ${SINK_HOLD_SECONDS.min} and ${SINK_HOLD_SECONDS.max}`,
     ),
   }),
 } satisfies { readonly [K in keyof QueueOptions]: Schema };

@@ -47,8 +47,7 @@ const lane = {
   queue: RequiredName,
   partition: Maybe(Type.Union([Type.String({ ...Name, default: DEFAULT_PARTITION }), Type.Number()])),
 };
-const entryRefusal = { refusal: 'must be an object' };
-const bodyRefusal = { refusal: 'must be an object' };
+const objectRefusal = { refusal: 'must be an object' };
 const ends = {
   highWatermark: Type.Integer({ description: 'Offset of the next message; -1: unknown.' }),
   logStartOffset: Type.Integer({ description: 'Oldest offset that is retained; -1: unknown.' }),
@@ -73,14 +72,14 @@ export const fetchRecords = operation({
             }),
             maxBytes: held(1, FETCH.entryBytesMax, FETCH.entryBytes, 'Of payloads.'),
           },
-          { title: 'FetchEntry', ...entryRefusal },
+          { title: 'FetchEntry', ...objectRefusal },
         ),
         FETCH.entriesMax,
       ),
       maxWaitMs: held(0, FETCH.waitMsMax, 0, 'How long to wait for minBytes.'),
       minBytes: held(1, Number.MAX_SAFE_INTEGER, 1, 'Of payloads.'),
     },
-    { title: 'Fetch', ...bodyRefusal },
+    { title: 'Fetch', ...objectRefusal },
   ),
   bodyExample: { entries: [{ queue: 'orders', partition: 'customer-7', offset: 1 }], maxWaitMs: 1000 },
   answers: {
@@ -143,12 +142,12 @@ export const fetchOffsets = operation({
                 `${field} ${value == null ? 'is missing' : 'must be an ISO 8601 instant'}`,
             }),
           },
-          { title: 'OffsetsEntry', ...entryRefusal },
+          { title: 'OffsetsEntry', ...objectRefusal },
         ),
         FETCH.entriesMax,
       ),
     },
-    { title: 'FetchOffsets', ...bodyRefusal },
+    { title: 'FetchOffsets', ...objectRefusal },
   ),
   bodyExample: { entries: [{ queue: 'orders', partition: 'customer-7', timestamp: '2026-01-31T10:00:00Z' }] },
   answers: {
@@ -187,12 +186,12 @@ export const changedPartitions = operation({
             ),
             limit: held(1, FETCH.page, FETCH.page, 'Partitions.'),
           },
-          { title: 'ChangedEntry', ...entryRefusal },
+          { title: 'ChangedEntry', ...objectRefusal },
         ),
         FETCH.changedEntriesMax,
       ),
     },
-    { title: 'ChangedPartitions', ...bodyRefusal },
+    { title: 'ChangedPartitions', ...objectRefusal },
   ),
   bodyExample: { entries: [{ queue: 'orders', since: '2026-01-31T10:00:00Z' }] },
   answers: {

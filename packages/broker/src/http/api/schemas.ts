@@ -104,7 +104,7 @@ export const NameFilter = Type.Optional(
   Type.String({ maxLength: NAME_CHARACTERS_MAX, pattern: NO_CONTROL_CHARACTERS }),
 );
 
-export const QueryInstant = Type.Optional(
+const QueryInstant = Type.Optional(
   Type.String({ format: 'date-time', description: 'ISO 8601; UTC without a zone. Empty: not given.' }),
 );
 

@@ -1,4 +1,5 @@
 /** JSON Schemas for people: a type in a few words, and the members of an object one under the other. */
+import { INT_MAX, INT_MIN } from '../query.ts';
 import { type Html, html, words } from './html.ts';
 
 export interface Schema {
@@ -29,8 +30,8 @@ export interface Schema {
 /** Bounds that only say that a number is a number. */
 const UNSAID: ReadonlySet<number | undefined> = new Set([
   undefined,
-  -2_147_483_648,
-  2_147_483_647,
+  INT_MIN,
+  INT_MAX,
   Number.MAX_SAFE_INTEGER,
   Number.MIN_SAFE_INTEGER,
 ]);

@@ -13,8 +13,8 @@ export interface AckBody {
   items: AckItem[];
 }
 
-const ITEM_KEYS = knownKeys('transactionId', 'partitionId', 'status', 'leaseId', 'error', 'consumerGroup');
 const FIELDS = ['transactionId', 'partitionId', 'status', 'leaseId', 'error', 'consumerGroup'] as const;
+const ITEM_KEYS = knownKeys(...FIELDS);
 const BATCH_KEYS = knownKeys('consumerGroup', 'acknowledgments');
 const GROUP = 0;
 

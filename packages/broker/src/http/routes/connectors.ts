@@ -33,7 +33,7 @@ export interface ConnectorsFace {
   overview(): object;
 }
 
-export const CONNECTOR_BODY_BYTES_MAX = 256 * 1024;
+const CONNECTOR_BODY_BYTES_MAX = 256 * 1024;
 
 const CODES: ReadonlySet<string> = new Set<FaultCode>([
   'bad_connector_name',

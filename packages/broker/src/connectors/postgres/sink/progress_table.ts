@@ -40,7 +40,7 @@ const WHOLE = new Set(['bigint', 'numeric']);
 /** Others that make it at the same moment: then it is there. */
 const RACES = new Set(['23505', '42P06', '42P07', '42710']);
 
-export function progressTableSql({ schema, table }: SinkSettings['progressTable']): string {
+function progressTableSql({ schema, table }: SinkSettings['progressTable']): string {
   return (
     `CREATE SCHEMA IF NOT EXISTS ${quoteName(schema)}; ` +
     `CREATE TABLE IF NOT EXISTS ${qualified(schema, table)} (sink text NOT NULL, partition_id bigint NOT NULL, ` +
