@@ -13,6 +13,8 @@ export type Start = 'beginning' | 'end' | { readonly at: string };
 
 /** Places in one read; the most that a broker takes. */
 const PLACES_MAX = 1_024;
+/** Bytes of one read, over all its partitions: as values they take ten times as much. */
+const READ_BYTES = 4 * 1024 * 1024;
 /** With so few partitions a read waits at all of them at once, so a message is seen as soon as it is there. */
 const WAITED_FOR_MAX = 256;
 /** How long such a wait lasts before new partitions are looked for, ms. */
@@ -102,6 +104,7 @@ export class Reader {
       queue: this.#queue,
       partition,
       offset: this.#next.get(partition)!,
+      maxBytes: Math.ceil(READ_BYTES / names.length),
     }));
     const parts = await this.#queen.log.read(places, { waitMs, signal });
     const found = parts.flatMap((part) => this.#taken(part));
