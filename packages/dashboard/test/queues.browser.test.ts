@@ -1,6 +1,7 @@
 /** Queues, partitions and messages: looked for, changed, replayed, deleted. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { until } from '../../../test/kit/until.ts';
 import { open, useBrowser } from './browser.ts';
 import { CUSTOMERS, DEAD_ID, EXACT, EXACT_ID, messagePath, scene } from './scene.ts';
 
@@ -37,7 +38,7 @@ test('partitions come in pages, are searched, and the largest backlog comes firs
   await page.getByRole('link', { name: 'customer-59' }).waitFor();
   await page.getByRole('button', { name: 'First' }).click();
   await page.getByRole('button', { name: 'Pending' }).click();
-  await page.locator('tbody tr').first().getByRole('link', { name: 'customer-30' }).waitFor();
+  await page.locator('tbody tr').first().getByRole('link', { name: 'customer-08' }).waitFor();
   await page.getByRole('searchbox').fill('-07');
   await page.getByText('1 partition', { exact: true }).waitFor();
   const cells = await page.locator('tbody tr td').allTextContents();
@@ -167,4 +168,19 @@ test('pops are paused and go on, for all brokers', async (t) => {
   await page.getByRole('dialog').getByRole('button', { name: 'Go on' }).click();
   await page.getByText('Delivered').waitFor();
   assert.equal(await paused(), false);
+});
+
+test('a chart says in words and as a table what it draws, minute by minute in the last hour', async (t) => {
+  const { url } = await scene();
+  const { page } = await open(t, url);
+  await page.goto('/');
+  const chart = page.getByRole('figure', { name: /^Throughput\. Stored: now .*Delivered: now / });
+  await chart.getByText('Values').click();
+  const rows = chart.getByRole('table').locator('tbody tr');
+  await rows.first().waitFor();
+  const minutes = await rows.count();
+  assert.ok(minutes >= 60 && minutes <= 61, `${minutes} bars`);
+  await page.getByLabel('Range of time').selectOption('7d');
+  await page.waitForURL('**/?range=7d');
+  await until('bars of an hour', async () => [168, 169].includes(await rows.count()));
 });

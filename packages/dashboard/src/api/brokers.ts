@@ -22,7 +22,7 @@ export interface Replica {
   timeSeries: { timestamp: string; metrics: BrokerMetrics }[];
 }
 
-export const getBrokers = (from: string, signal: AbortSignal) =>
+export const getBrokers = (from: string | null, signal: AbortSignal) =>
   get<{ bucketMinutes: number; replicas: Replica[] }>('/api/v1/analytics/system-metrics', {
     query: { from },
     signal,

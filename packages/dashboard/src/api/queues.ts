@@ -103,7 +103,7 @@ export interface QueueOps {
   }[];
 }
 
-export const getQueueOps = (queue: string, from: string, signal: AbortSignal) =>
+export const getQueueOps = (queue: string, from: string | null, signal: AbortSignal) =>
   get<QueueOps>('/api/v1/analytics/queue-ops', { query: { queue, from }, signal });
 
 /** Changes the options that are named; the answer has all of them. */
