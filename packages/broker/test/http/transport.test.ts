@@ -245,7 +245,7 @@ test('the root says where to go', async (t) => {
   assert.equal(answer.status, 200);
   const index = (await answer.json()) as { name: string; version: string; links: Record<string, string> };
   assert.equal(index.name, 'Queen');
-  for (const path of ['health', 'live', 'metrics']) {
+  for (const path of ['health', 'live', 'metrics', 'docs', 'openapi']) {
     assert.equal((await fetch(wire.url + index.links[path])).status, 200, path);
   }
 });

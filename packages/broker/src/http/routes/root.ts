@@ -16,7 +16,8 @@ export function rootRoute(app: App, version: string, page: Page | undefined): vo
         metrics: '/metrics/prometheus',
         status: '/api/v1/status',
         overview: '/api/v1/resources/overview',
-        docs: 'docs/http.md',
+        docs: '/docs',
+        openapi: '/openapi.json',
       },
     };
   });
