@@ -22,13 +22,11 @@ test('a dead letter is read, replayed into another queue, and is there', async (
 
   await page.goto('/dlq');
   await page.getByRole('rowheader', { name: 'mail-1' }).waitFor();
-  await fitForAll(page);
   await page.getByRole('combobox', { name: 'Queue' }).fill('orders');
   await page.getByRole('rowheader', { name: 'mail-1' }).waitFor({ state: 'detached' });
   assert.match(page.url(), /queue=orders/);
   await page.getByRole('heading', { name: 'What went wrong' }).waitFor();
   await page.getByRole('cell', { name: '100%' }).waitFor();
-  await fitForAll(page);
 
   await page.getByRole('link', { name: 'charge-1' }).click();
   await page.getByRole('heading', { name: 'charge-1', level: 1 }).waitFor();

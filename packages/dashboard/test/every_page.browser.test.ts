@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { violations } from './axe.ts';
 import { open, useBrowser } from './browser.ts';
-import { EXACT_ID, messagePath, scene } from './scene.ts';
+import { DEAD_ID, EXACT_ID, messagePath, scene } from './scene.ts';
 
 useBrowser();
 
@@ -17,6 +17,21 @@ const PAGES: readonly (readonly [string, string])[] = [
   ['/queues/orders/partitions/customer-00?at=2', 'billing'],
   ['/messages', EXACT_ID],
   [`/messages/${EXACT_ID}`, '12345678901234567890.123456789012345'],
+  ['/groups', 'billing'],
+  ['/groups/billing', 'orders'],
+  ['/groups/billing/queues/orders', 'customer-29'],
+  ['/dlq', DEAD_ID],
+  ['/dlq?queue=orders', 'What went wrong'],
+  ['/timers', 'orders'],
+  ['/timers/orders', 'remind-11'],
+  ['/timers/orders/timer?key=remind-03', 'remind-03-1'],
+  ['/kv', 'sessions'],
+  ['/kv/sessions', 'session-49'],
+  ['/kv/sessions/entry?key=session-07', '"customer-07"'],
+  ['/connectors', 'orders-copy'],
+  ['/connectors/orders-copy', 'It is paused. Messages wait in the queue.'],
+  ['/connectors/orders-copy/document', 'Apply'],
+  ['/connectors/-/new', 'Create'],
   ['/brokers', 'Operations'],
   ['/postgres', 'log_segments'],
   ['/nothing/here', 'Nothing has this address'],

@@ -21,7 +21,6 @@ test('a group is found, moved on a queue and on a partition, and deleted', async
 
   await page.goto('/groups');
   await page.getByRole('link', { name: 'billing' }).waitFor();
-  await fitForAll(page);
   await page.getByRole('searchbox').fill('nothing');
   await page.getByText('No group is like that').waitFor();
   await page.getByRole('link', { name: 'Show all of them' }).click();
@@ -35,7 +34,6 @@ test('a group is found, moved on a queue and on a partition, and deleted', async
   );
   assert.equal(await page.getByRole('rowheader').count(), 50, 'one page of them');
   assert.equal(await tile('Messages left').textContent(), '66');
-  await fitForAll(page);
 
   await page.getByRole('button', { name: 'Move on partition deep' }).click();
   await page.getByRole('heading', { name: 'Move billing' }).waitFor();
@@ -65,7 +63,6 @@ test('a group is found, moved on a queue and on a partition, and deleted', async
 
   await page.getByRole('link', { name: 'billing', exact: true }).click();
   await page.getByRole('rowheader', { name: 'orders' }).waitFor();
-  await fitForAll(page);
   await page.getByRole('button', { name: 'Delete the group…' }).click();
   await page.getByLabel('Type billing to go on').fill('billing');
   await page.getByRole('button', { name: 'Delete the group', exact: true }).click();

@@ -83,6 +83,38 @@ async function fill(ask: Scene['ask']): Promise<void> {
   const item = `{"queue":"${ORDERS}","partition":"${customer(0)}","transactionId":"${EXACT_ID}","payload":${EXACT}}`;
   await ask('POST', '/api/v1/push', `{"items":[${item}]}`);
   await ask('POST', '/api/v1/stats/refresh', {});
+  await beside(ask);
+}
+
+/** Keys, timers, and a connector that waits to be let go. */
+async function beside(ask: Scene['ask']): Promise<void> {
+  const numbered = (count: number, name: string) =>
+    Array.from({ length: count }, (_, n) => `${name}-${String(n).padStart(2, '0')}`);
+  await ask('POST', '/api/v1/kv', {
+    operations: numbered(60, 'session').map((key, n) => ({
+      op: 'put',
+      ns: 'sessions',
+      key,
+      value: { customer: customer(n), cart: ['book', 'lamp'] },
+      ttlSeconds: 86_400,
+    })),
+  });
+  await ask('POST', '/api/v1/timers', {
+    operations: numbered(12, 'remind').map((timerKey) => ({
+      op: 'schedule',
+      queue: ORDERS,
+      timerKey,
+      delayMs: 7 * 86_400_000,
+      txn: `${timerKey}-1`,
+      payload: btoa(`{"remind":"${timerKey}"}`),
+    })),
+  });
+  await ask('PUT', '/api/v1/connectors/orders-copy', {
+    kind: 'sink',
+    enabled: false,
+    connection: { host: 'copy.example', database: 'shop', user: 'queen' },
+    sink: { queue: ORDERS, table: 'public.orders_copy', mode: 'append' },
+  });
 }
 
 /** Where a message is. */

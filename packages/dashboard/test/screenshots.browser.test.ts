@@ -17,6 +17,12 @@ const PICTURES = [
   ['queue-light', '/queues/orders', DESK, 'light', 'customer-00'],
   ['queues-phone-dark', '/queues', PHONE, 'dark', 'payments.settlement'],
   ['message-dark', EXACT_ID, DESK, 'dark', 'billing'],
+  ['groups-light', '/groups', DESK, 'light', 'billing'],
+  ['group-dark', '/groups/billing/queues/orders', DESK, 'dark', 'customer-29'],
+  ['dead-letters-phone', '/dlq?queue=orders', PHONE, 'light', 'What went wrong'],
+  ['entries-dark', '/kv/sessions', DESK, 'dark', 'session-07'],
+  ['timers-light', '/timers/orders', DESK, 'light', 'remind-07'],
+  ['connector-light', '/connectors/orders-copy', DESK, 'light', 'It is paused. Messages wait in the queue.'],
   ['messages-light', '/messages?queue=orders', DESK, 'light', EXACT_ID],
 ] as const;
 

@@ -57,7 +57,6 @@ test('a message is scheduled, looked at, brought forward and becomes one; anothe
   await page.goto('/timers');
   await page.getByRole('link', { name: 'orders' }).click();
   await page.getByRole('rowheader', { name: 'x2' }).waitFor();
-  await fitForAll(page);
   await page.getByLabel('Key begins with').fill('x1');
   await page.getByRole('rowheader', { name: 'x2' }).waitFor({ state: 'detached' });
   await page.getByRole('link', { name: 'x1' }).click();

@@ -29,6 +29,8 @@ import { navigate } from '../router.ts';
 import type { PageParams } from '../routes.ts';
 
 const EVERY_MS = 3_000;
+/** All partitions of the queue are counted for it. */
+const LAG_EVERY_MS = 10_000;
 
 export default function ConnectorPage({ params }: { params: PageParams }) {
   const name = params.name!;
@@ -278,8 +280,10 @@ function Sink({ connector }: { connector: Connector }) {
   const { status, sink, name } = connector;
   const group = sink?.consumerGroup ?? '';
   const queue = sink?.queue ?? '';
-  const lag = usePoll(`sink lag ${JSON.stringify([group, queue])}`, (signal) =>
-    getGroupOnQueue(group, queue, { limit: 1, offset: 0 }, signal),
+  const lag = usePoll(
+    `sink lag ${JSON.stringify([group, queue])}`,
+    (signal) => getGroupOnQueue(group, queue, { limit: 1, offset: 0 }, signal),
+    { everyMs: LAG_EVERY_MS },
   );
   const left = lag.data?.totals;
   return (

@@ -16,6 +16,8 @@ import { navigate } from '../router.ts';
 import type { PageParams } from '../routes.ts';
 
 const LATE_SECONDS = 300;
+/** All partitions of the queue are counted for it. */
+const EVERY_MS = 10_000;
 
 export default function GroupOnQueuePage({ params }: { params: PageParams }) {
   const group = params.group!;
@@ -24,7 +26,7 @@ export default function GroupOnQueuePage({ params }: { params: PageParams }) {
   const live = usePoll(
     `group on queue ${JSON.stringify([group, queue, query])}`,
     (signal) => getGroupOnQueue(group, queue, query, signal),
-    { keep: true },
+    { everyMs: EVERY_MS, keep: true },
   );
   /** Null: the whole queue. */
   const [moving, setMoving] = useState<{ partition: GroupPartition | null }>();
