@@ -159,9 +159,16 @@ function refuse(options: AppOptions, error: unknown, request: FastifyRequest, re
       'request failed',
     );
   } else options.traffic.refuse(fault.code);
-  if (fault.status === 401 && request.is404 && options.page?.answers(request)) {
-    void options.page.send(reply, fault.status);
-    return;
+  if (request.is404 && options.page?.answers(request)) {
+    if (fault.status === 401) {
+      void options.page.send(reply, fault.status);
+      return;
+    }
+    // A link from another site to a path of the page: the page asks for what it shows by itself.
+    if (fault.kind === 'cross_site') {
+      void options.page.send(reply);
+      return;
+    }
   }
   if (error instanceof ClientGone || reply.raw.destroyed) {
     reply.hijack();

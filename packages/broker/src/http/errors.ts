@@ -51,6 +51,11 @@ export const FAULTS = {
   token_audience: { status: 401, sentence: 'Invalid token audience' },
   token_key_unknown: { status: 401, sentence: 'Unknown key ID' },
   forbidden: { status: 403, sentence: 'Insufficient permissions' },
+  cross_site: {
+    status: 403,
+    sentence:
+      'a page of another site may not use a broker without tokens (Sec-Fetch-Site: cross-site): turn them on with JWT_ENABLED',
+  },
 
   // KV.
   kv_bad_request: { status: 400, sentence: 'kv_bad_request' },

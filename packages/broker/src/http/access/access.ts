@@ -27,8 +27,23 @@ const EVERYTHING: readonly Role[] = Object.freeze(['admin']);
 const NOTHING: readonly Role[] = Object.freeze([]);
 const OPEN: Identity = Object.freeze({ tenant: DEFAULT_TENANT, sub: null, roles: EVERYTHING });
 
-/** Every route is open and everything belongs to the default tenant. */
-export const OPEN_ACCESS: AccessControl = { identify: () => OPEN, whoAmI: () => Promise.resolve(null) };
+/** Every route is open, but not to pages of other sites, and everything belongs to the default tenant. */
+export const OPEN_ACCESS: AccessControl = {
+  identify(request, access) {
+    refuseForeignPage(request, access);
+    return OPEN;
+  },
+  whoAmI: () => Promise.resolve(null),
+};
+
+/**
+ * Without tokens nothing but this stands between a queue and any page that is open in a browser on this machine: it may send
+ * GETs and simple POSTs to every address without asking, and what they do is done although it never sees the answer.
+ * Browsers name the relation themselves, and no page can change what they say.
+ */
+function refuseForeignPage(request: IncomingMessage, { level }: Access): void {
+  if (request.headers['sec-fetch-site'] === 'cross-site' && level !== 'public') throw new Fault('cross_site');
+}
 
 export function createAccess(options: AccessOptions): AccessControl {
   const { verifier, tenancy } = options;
@@ -45,7 +60,10 @@ export function createAccess(options: AccessOptions): AccessControl {
 
   return {
     identify(request, access) {
-      if (verifier === null) return { tenant: tenant(request, access), sub: null, roles: EVERYTHING };
+      if (verifier === null) {
+        refuseForeignPage(request, access);
+        return { tenant: tenant(request, access), sub: null, roles: EVERYTHING };
+      }
       if (access.level === 'public' || skipped(splitTarget(request.url!).path)) {
         return { tenant: tenant(request, access), sub: null, roles: NOTHING };
       }

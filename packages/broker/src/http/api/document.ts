@@ -14,12 +14,13 @@ type Json = Record<string, unknown>;
 const VALIDATED = ['bad_body', 'body_too_large', 'request_timeout', 'unsupported_encoding'] as const;
 const DATABASE: readonly FaultCode[] = ['pool', 'unavailable', 'in_doubt', 'internal'];
 const UNKNOWN_TOKEN = (Object.keys(FAULTS) as FaultCode[]).filter((code) => FAULTS[code].status === 401);
+const REFUSED_CALLER: readonly FaultCode[] = [...UNKNOWN_TOKEN, 'forbidden', 'cross_site'];
 
 const ABOUT = `JSON in, JSON out; a request body needs no \`Content-Type\`, and unknown members and parameters are ignored except where a schema says otherwise.
 
 An error is \`{"error", "code"}\`, with \`field\` when one is to blame: \`code\` is a stable word. 4xx: the request has to change, but for 429 (try again shortly). 5xx: the broker or its database has trouble; with \`"code": "in_doubt"\` nobody knows whether it was carried out. Any route may also answer 408, 417, 431 and 500.
 
-When the broker asks for tokens, \`x-queen-access\` says which roles a route takes; otherwise every route is open.`;
+When the broker asks for tokens, \`x-queen-access\` says which roles a route takes; otherwise every route is open, but not to pages of other sites (403 \`cross_site\`).`;
 
 /** The words of a failure that has nothing finer to say. */
 const Refused = {
@@ -201,7 +202,7 @@ function refusalsOf(operation: Operation, level: Level, tenant: boolean): [numbe
   if (operation.readBody !== undefined || operation.body !== undefined) {
     for (const code of VALIDATED) if (code !== 'bad_body' || operation.refusal === undefined) codes.add(code);
   }
-  if (level !== 'public') for (const code of [...UNKNOWN_TOKEN, 'forbidden' as const]) codes.add(code);
+  if (level !== 'public') for (const code of REFUSED_CALLER) codes.add(code);
   if (tenant) codes.add('bad_tenant');
   if (operation.memory !== true) for (const code of DATABASE) codes.add(code);
   const byStatus = new Map<number, FaultCode[]>();
