@@ -184,11 +184,6 @@ suite('exactly once', () => {
 });
 
 suite('the batch ahead', () => {
-  const held = async (rig: SinkRig) => {
-    const depth = await rig.broker.queueDepth(rig.tenant, 'q', 'pg-copy');
-    return depth!.partitions.reduce((sum, { processing }) => sum + processing, 0);
-  };
-
   test('is popped while the target works, and begun while the queue is told of the one before', async (t) => {
     const rig = await withBalances(t, 4);
     for (const partition of range(4)) {
@@ -204,7 +199,7 @@ suite('the batch ahead', () => {
       return rig.broker.ack(request);
     };
     const sink = rig.start({ ...SUM, batch: 10 }, { broker: { ack } });
-    await until('two batches are held', async () => (await held(rig)) === 20);
+    await until('two batches are held', async () => (await rig.held()) === 20);
     await blocker.query('COMMIT');
     await blocker.end();
     await until('both are applied', () => sink.status.of('applied') === 20);
@@ -223,7 +218,7 @@ suite('the batch ahead', () => {
       await rig.push(pushes(40, 4));
       const sink = rig.start({ ...SUM, batch: 10 }, { user: role });
       await until('it is refused', () => sink.status.errors.some(({ sqlState }) => sqlState === '42501'));
-      await until('the one in hand is left', async () => (await held(rig)) === 10);
+      await until('the one in hand is left', async () => (await rig.held()) === 10);
       await rig.sql(`GRANT UPDATE ON balance TO ${role}`);
       await rig.drained();
       await assertExact(rig, 40);
@@ -239,13 +234,13 @@ suite('the batch ahead', () => {
     const blocker = await rig.target.connect();
     await blocker.query('BEGIN; SELECT FROM balance FOR UPDATE');
     const sink = rig.start({ ...SUM, batch: 10 });
-    await until('two batches are held', async () => (await held(rig)) === 20);
+    await until('two batches are held', async () => (await rig.held()) === 20);
     const stopped = sink.stop();
-    await until('the one ahead is back', async () => (await held(rig)) === 10);
+    await until('the one ahead is back', async () => (await rig.held()) === 10);
     await blocker.query('COMMIT');
     await blocker.end();
     await stopped;
-    assert.deepEqual([sink.status.of('applied'), await held(rig)], [10, 0]);
+    assert.deepEqual([sink.status.of('applied'), await rig.held()], [10, 0]);
   });
 });
 

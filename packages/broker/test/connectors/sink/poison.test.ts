@@ -139,6 +139,42 @@ suite('poison', () => {
     assert.deepEqual(await rig.letters(), []);
   });
 
+  test('a session that is lost between two tries is opened again', async (t) => {
+    const rig = await SinkRig.open(t, server());
+    await rig.sql(TABLE);
+    await rig.push([['p', { id: 1, parent: 2 }]]);
+    const sink = rig.start({ table: 't', mode: 'append', maxAttempts: 50 });
+    for (let lost = 0; lost < 3; lost++) {
+      const before = sink.status.of('batches');
+      await until('it was tried again', () => sink.status.of('batches') > before);
+      await rig.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE '%sink:%:1'`);
+    }
+    await rig.sql('INSERT INTO parent VALUES (2)');
+    await rig.drained();
+    assert.deepEqual(await rig.sql(KEPT), [{ id: 1 }]);
+    assert.deepEqual(
+      sink.status.errors.filter(({ code }) => code !== 'io' && code !== 'postgres'),
+      [],
+    );
+  });
+
+  test('what was popped ahead of one that is tried again and again is left to others', async (t) => {
+    const rig = await SinkRig.open(t, server());
+    await rig.sql(TABLE);
+    const blocker = await rig.target.connect();
+    await blocker.query('BEGIN; LOCK TABLE t IN SHARE MODE');
+    await rig.push(range(10).map((id) => ['p', { id, n: id === 0 ? 0 : 1 }]));
+    const bad = rig.start({ table: 't', mode: 'append', maxAttempts: 100, batch: 10 });
+    await until('the first batch is held', async () => (await rig.held()) === 10);
+    await rig.push(range(5, 10).map((id) => ['q', { id, n: 1 }]));
+    await until('and the one behind it', async () => (await rig.held()) === 15);
+    await blocker.query('COMMIT');
+    await blocker.end();
+    await until('only the first one is held', async () => (await rig.held()) === 10);
+    assert.equal(bad.status.of('applied'), 0);
+  });
+
   test('sql: each statement that fails', async (t) => {
     const rig = await SinkRig.open(t, server());
     await rig.sql(TABLE);

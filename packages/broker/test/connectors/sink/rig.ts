@@ -142,6 +142,12 @@ export class SinkRig {
     if (bad !== undefined) throw new Error(`not queued: ${bad.status} ${bad.error}`);
   }
 
+  /** Messages of the queue that are leased. */
+  async held(): Promise<number> {
+    const depth = await this.broker.queueDepth(this.tenant, 'q', 'pg-copy');
+    return depth!.partitions.reduce((sum, { processing }) => sum + processing, 0);
+  }
+
   /** The group has seen everything that is in the queue. */
   async drained(queue = 'q', group = 'pg-copy'): Promise<void> {
     const drained = async () => {

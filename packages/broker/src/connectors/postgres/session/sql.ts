@@ -235,6 +235,7 @@ export class PgSession implements SqlSession {
   #completed(call: Call): void {
     if (!call.joined || call.fault !== null) return;
     this.#calls.shift();
+    clearTimeout(call.timer);
     call.resolve(call);
   }
 

@@ -216,7 +216,6 @@ export class Worker {
       while (lanes.some((lane) => !lane.done) && !this.#signal.aborted) {
         keeper.resume();
         try {
-          await this.#connected();
           await this.#step(batch);
           this.#recovered();
         } catch (error) {
@@ -250,6 +249,8 @@ export class Worker {
     if (given.length > 0) await this.#file(batch, given);
     const suspects = open.filter((lane) => !lane.closed);
     if (suspects.length === 0) return;
+    // This may take long, and others can have what waits behind it.
+    await this.#letGo();
     await this.#pause(delayMs(POISON, Math.min(...suspects.map((lane) => lane.poison!.attempts))));
     for (const lane of suspects) {
       if (this.#signal.aborted) return;
@@ -291,7 +292,9 @@ export class Worker {
   /** One transaction and the acknowledgement of what it settled; that of a whole batch goes on behind it. */
   async #apply(batch: Batch, parts: readonly Part[]): Promise<void> {
     const { progress, workshop, report } = this.#deps;
-    const outcome = await applyBatch(this.#session!, progress, workshop.work, parts);
+    // The one before may have been lost in a pause.
+    const session = await this.#connected();
+    const outcome = await applyBatch(session, progress, workshop.work, parts);
     for (const [index, { lane }] of parts.entries()) {
       lane.next += outcome.settled[index]!;
       const poison = outcome.poisons.get(lane.partitionId);
@@ -356,8 +359,8 @@ export class Worker {
     this.#deps.report.recovered();
   }
 
-  async #connected(): Promise<void> {
-    if (this.#session !== null) return;
+  async #connected(): Promise<Prepared> {
+    if (this.#session !== null) return this.#session;
     const { settings, dial } = this.#deps;
     const session = await dial();
     session.onClose(() => {
@@ -371,6 +374,7 @@ export class Worker {
       throw error;
     }
     this.#session = prepared;
+    return prepared;
   }
 
   async #disconnect(): Promise<void> {
