@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { parse } from 'yaml';
 import { changesBetween, lineOf } from '../src/apply/changes.ts';
+import { documentsOf } from '../src/apply/documents.ts';
 import { Latencies } from '../src/bench/latencies.ts';
 import { at, durationMs, durationSeconds, instant, integer, moment, size } from '../src/input/values.ts';
-import { digitsOf, parseExact } from '../src/output/exact_json.ts';
+import { digitsOf, jsonText, parseExact } from '../src/output/exact_json.ts';
 import { table } from '../src/output/table.ts';
 import { bytes, duration, harmless, nearest } from '../src/output/text.ts';
 import { yamlOf } from '../src/output/yaml.ts';
@@ -44,6 +46,29 @@ test('JSON keeps every digit, and is the same JSON otherwise', () => {
       const written = JSON.stringify(value);
       assert.equal(JSON.stringify(parseExact(written)), written);
     }),
+  );
+});
+
+test('documents are the same and steer no terminal', () => {
+  const value = { 'k\u009b': '\u009b2J\u001b[2J\u007f\u202e', plain: 'é\u00a0 \u2066', n: 'a\nb' };
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for.
+  const steering = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/;
+  const json = jsonText(value, 2);
+  assert.deepEqual(JSON.parse(json), value);
+  assert.doesNotMatch(json, /[\u202a-\u202e\u2066-\u2069]/);
+  const yaml = yamlOf(value);
+  assert.deepEqual(parse(yaml), value);
+  for (const text of [json, yaml]) assert.doesNotMatch(text, steering);
+});
+
+test('a manifest that grows without end is refused by its place', () => {
+  const levels = 'abcdefgh'.split('').map((name, i, all) => {
+    const of = i === 0 ? 'x' : `*${all[i - 1]}`;
+    return `${name}: &${name} [${new Array(9).fill(of).join(', ')}]`;
+  });
+  assert.throws(
+    () => documentsOf(`kind: Queue\n---\n${levels.join('\n')}`, 'm.yaml'),
+    /^Failure: m\.yaml, line 3: /,
   );
 });
 

@@ -1,3 +1,4 @@
+import { jsonText } from '../output/exact_json.ts';
 /** A place in a document where two of them differ. Undefined: it is not there. */
 export interface Change {
   readonly path: string;
@@ -19,9 +20,9 @@ export function changesBetween(before: unknown, after: unknown, path = ''): Chan
 
 /** A line for people: `+` what comes, `-` what goes, `~` what becomes another. */
 export function lineOf({ path, before, after }: Change): string {
-  if (before === undefined) return `  + ${path}: ${JSON.stringify(after)}`;
-  if (after === undefined) return `  - ${path}: ${JSON.stringify(before)}`;
-  return `  ~ ${path}: ${JSON.stringify(before)} -> ${JSON.stringify(after)}`;
+  if (before === undefined) return `  + ${path}: ${jsonText(after)}`;
+  if (after === undefined) return `  - ${path}: ${jsonText(before)}`;
+  return `  ~ ${path}: ${jsonText(before)} -> ${jsonText(after)}`;
 }
 
 function isBranch(value: unknown): value is Record<string, unknown> {

@@ -70,9 +70,14 @@ export function documentsOf(text: string, name: string): { value: unknown; where
       const { line, col } = lines.linePos(error.pos[0]);
       throw usage(`${name}, line ${line}, column ${col}: ${error.message}`);
     }
-    const value: unknown = document.toJS();
-    if (value === null || value === undefined) continue;
     const { line } = lines.linePos(document.contents?.range?.[0] ?? 0);
+    let value: unknown;
+    try {
+      value = document.toJS();
+    } catch (error) {
+      throw usage(`${name}, line ${line}: ${(error as Error).message}`);
+    }
+    if (value === null || value === undefined) continue;
     found.push({ value, where: `${name}, line ${line}` });
   }
   return found;

@@ -4,6 +4,7 @@ import { type Call, does } from '../call.ts';
 import { Failure, usage } from '../exit.ts';
 import { confirm } from '../input/confirm.ts';
 import { instant, integer } from '../input/values.ts';
+import { jsonText } from '../output/exact_json.ts';
 import { Progress } from '../output/progress.ts';
 import { type Column, facts } from '../output/table.ts';
 import { age, count } from '../output/text.ts';
@@ -241,5 +242,5 @@ function shown({ data, ...letter }: DeadLetter): string {
     ['failed at', letter.failedAt],
     ['reason', letter.errorMessage],
   ]);
-  return `${lines}\n${JSON.stringify(data, null, 2)}\n`;
+  return `${lines}\n${jsonText(data, 2)}\n`;
 }

@@ -5,6 +5,7 @@ import { Failure, usage } from '../exit.ts';
 import { confirm } from '../input/confirm.ts';
 import { textOf } from '../input/lines.ts';
 import { durationSeconds, finite, integer, payload } from '../input/values.ts';
+import { jsonText } from '../output/exact_json.ts';
 import type { Column } from '../output/table.ts';
 import { count } from '../output/text.ts';
 import { examples } from './examples.ts';
@@ -93,7 +94,7 @@ export function kvCommands(program: Command): void {
       does<object, [string, string]>(async ({ queen, out, signal }, namespace, key) => {
         const entry = await queen.kv(namespace).get(key, { signal });
         if (entry === null) throw new Failure('notFound', `${namespace} has no key "${key}"`);
-        out.one(entry, () => `${JSON.stringify(entry.value, null, 2)}\n`);
+        out.one(entry, () => `${jsonText(entry.value, 2)}\n`);
       }),
     );
 

@@ -3,6 +3,7 @@ import { type Command, Option } from 'commander';
 import { does } from '../call.ts';
 import { Failure } from '../exit.ts';
 import { instant, integer } from '../input/values.ts';
+import { jsonText } from '../output/exact_json.ts';
 import { type Column, facts } from '../output/table.ts';
 import { examples } from './examples.ts';
 
@@ -81,7 +82,7 @@ export function messageCommands(program: Command): void {
               ({ name, consumed }) => [`group ${name}`, consumed ? 'passed' : 'not passed'] as const,
             ),
           ]);
-          return `${lines}\n${JSON.stringify(data, null, 2)}\n`;
+          return `${lines}\n${jsonText(data, 2)}\n`;
         });
       }),
     );

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { does } from '../call.ts';
 import { Failure, usage } from '../exit.ts';
 import { durationMs, integer, moment, payload } from '../input/values.ts';
+import { jsonText } from '../output/exact_json.ts';
 import { type Column, facts } from '../output/table.ts';
 import { duration } from '../output/text.ts';
 import { examples } from './examples.ts';
@@ -102,7 +103,7 @@ export function timerCommands(program: Command): void {
         if (timer === null)
           throw new Failure('notFound', `no timer "${key}" is pending for ${queue}`, 'it may have fired');
         const { data, ...rest } = timer;
-        out.one(timer, () => `${facts(Object.entries(rest))}\n${JSON.stringify(data, null, 2)}\n`);
+        out.one(timer, () => `${facts(Object.entries(rest))}\n${jsonText(data, 2)}\n`);
       }),
     );
 

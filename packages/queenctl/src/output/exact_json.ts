@@ -2,6 +2,8 @@
  * JSON whose numbers keep their digits. A payload of `{"total": 12.50}` or a number of 30 digits is shown and pushed as it
  * was written: what a double cannot hold, or would print otherwise, is kept as its own text.
  */
+import { harmless } from './text.ts';
+
 interface RawJson {
   readonly rawJSON: string;
 }
@@ -22,6 +24,14 @@ export function parseExact(text: string): unknown {
     typeof value === 'number' && source !== undefined && String(value) !== source
       ? json.rawJSON(source)
       : value,
+  );
+}
+
+/** JSON text of it, in which nothing steers a terminal: that is escaped, which changes no value. */
+export function jsonText(value: unknown, indent?: number): string {
+  return harmless(
+    JSON.stringify(value, null, indent),
+    /[\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g,
   );
 }
 

@@ -1,4 +1,5 @@
 import { styleText } from 'node:util';
+import { jsonText } from './exact_json.ts';
 import { type Column, facts, Lines, table } from './table.ts';
 import { harmless } from './text.ts';
 import { yamlOf } from './yaml.ts';
@@ -66,7 +67,7 @@ export class Output {
     const lines = new Lines(columns, this.width);
     return (item) => {
       if (this.format === 'table') this.write(lines.line(item));
-      else if (this.format === 'json') this.write(`${JSON.stringify(item)}\n`);
+      else if (this.format === 'json') this.write(`${jsonText(item)}\n`);
       else this.write(`---\n${yamlOf(item)}`);
     };
   }
@@ -96,7 +97,7 @@ export class Output {
   }
 
   #document(document: unknown): void {
-    this.write(this.format === 'yaml' ? yamlOf(document) : `${JSON.stringify(document, null, 2)}\n`);
+    this.write(this.format === 'yaml' ? yamlOf(document) : `${jsonText(document, 2)}\n`);
   }
 }
 

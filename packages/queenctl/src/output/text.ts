@@ -42,10 +42,12 @@ export function count(many: number, one: string, several: string = `${one}s`): s
   return `${many} ${many === 1 ? one : several}`;
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for.
+const STEERING = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+
 /** Text that came from outside, on a terminal: what would steer it is shown and not sent. */
-export function harmless(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for.
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, (character) => {
+export function harmless(text: string, steering: RegExp = STEERING): string {
+  return text.replace(steering, (character) => {
     const code = character.charCodeAt(0);
     if (character === '\n') return '\\n';
     if (character === '\t') return '\\t';

@@ -1,5 +1,6 @@
 import { stringify } from 'yaml';
 import { digitsOf } from './exact_json.ts';
+import { harmless } from './text.ts';
 
 /** Numbers that `parseExact` kept are written with their own digits. */
 const digits = {
@@ -13,7 +14,13 @@ const digits = {
 };
 
 export function yamlOf(document: unknown): string {
-  return stringify(plain(document), { customTags: [digits], lineWidth: 0, aliasDuplicateObjects: false });
+  const text = stringify(plain(document), {
+    customTags: [digits],
+    lineWidth: 0,
+    aliasDuplicateObjects: false,
+  });
+  // What holds one of these stands in double quotes, where an escape is the same.
+  return harmless(text, /[\u007f-\u009f]/g);
 }
 
 /** Without what is undefined, as JSON has it. */
