@@ -8,7 +8,13 @@ import type { TenantId } from '../engine/types.ts';
 import { BodyFault } from '../log/json/fault.ts';
 import { type JsonReader, knownKeys } from '../log/json/reader.ts';
 import { valueSpans } from '../log/json/spans.ts';
-import { OPERATIONS_READ_MAX, readElements, readOperationsMember, type Turn } from './operations_body.ts';
+import {
+  OPERATIONS_READ_MAX,
+  readElements,
+  readOperationsMember,
+  shown,
+  type Turn,
+} from './operations_body.ts';
 
 type Fields = Record<string, unknown>;
 
@@ -249,10 +255,4 @@ function life({ fields, path }: Given): number | null {
     throw kvFault('kv_bad_ttl', `${path}ttlSeconds and ${path}forever exclude each other`);
   if (typeof ttl === 'number') return ttl;
   throw kvFault('kv_bad_ttl', `${path}ttlSeconds must be a number, not ${shown(ttl)}`, `${path}ttlSeconds`);
-}
-
-function shown(value: unknown): string {
-  if (value === undefined) return 'missing';
-  const text = JSON.stringify(value);
-  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

@@ -4,9 +4,13 @@ import { badQuery, Fault } from './errors.ts';
 import type { Query } from './query.ts';
 import { decodeSegment } from './target.ts';
 
-/** A name in the path. `field` is what the 400 calls it. */
+/** A name in the path, as it was sent. `field` is what the 400 calls it. */
 export function pathName(segment: string, field: string): string {
-  const name = decodeSegment(segment, field);
+  return checkedName(decodeSegment(segment, field), field);
+}
+
+/** A name in the path of a route whose segments were decoded. `field` is what the 400 calls it. */
+export function checkedName(name: string, field: string): string {
   const fault = nameFault(name, field);
   if (fault !== null) throw new Fault('bad_name', { message: fault, field });
   return name;

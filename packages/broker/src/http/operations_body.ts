@@ -53,3 +53,10 @@ export async function readOperationsMember<T>(
   reader.end();
   return operations;
 }
+
+/** A value as a refusal quotes it. */
+export function shown(value: unknown): string {
+  if (value === undefined) return 'missing';
+  const text = JSON.stringify(value);
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+}

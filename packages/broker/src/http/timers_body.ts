@@ -9,7 +9,13 @@ import { DEFAULT_PARTITION } from '../engine/types.ts';
 import { BodyFault } from '../log/json/fault.ts';
 import { type JsonReader, knownKeys } from '../log/json/reader.ts';
 import { valueSpans } from '../log/json/spans.ts';
-import { OPERATIONS_READ_MAX, readElements, readOperationsMember, type Turn } from './operations_body.ts';
+import {
+  OPERATIONS_READ_MAX,
+  readElements,
+  readOperationsMember,
+  shown,
+  type Turn,
+} from './operations_body.ts';
 
 interface Given {
   readonly fields: Record<string, unknown>;
@@ -151,10 +157,4 @@ function flag({ fields, path }: Given, name: string): boolean {
     `${path}${name} must be true or false, not ${shown(value)}`,
     path + name,
   );
-}
-
-function shown(value: unknown): string {
-  if (value === undefined) return 'missing';
-  const json = JSON.stringify(value);
-  return json.length > 80 ? `${json.slice(0, 80)}…` : json;
 }

@@ -1,4 +1,4 @@
-import type { GroupStanding, LaggingPartition } from '@queen-mq/client';
+import type { GroupStanding, LaggingPartition, Queen } from '@queen-mq/client';
 import type { Command } from 'commander';
 import { does } from '../call.ts';
 import { Failure } from '../exit.ts';
@@ -160,11 +160,7 @@ function startedAt({ subscriptionMode, subscriptionTimestamp }: GroupStanding): 
   return subscriptionMode === 'all' ? 'the oldest' : subscriptionTimestamp;
 }
 
-async function noGroup(
-  queen: import('@queen-mq/client').Queen,
-  group: string,
-  queue: string | undefined,
-): Promise<Failure> {
+async function noGroup(queen: Queen, group: string, queue: string | undefined): Promise<Failure> {
   const names = [...new Set((await queen.groups.list()).map(({ name }) => name))];
   const near = nearest(group, names);
   const where = queue === undefined ? '' : ` on ${queue}`;

@@ -1,4 +1,4 @@
-import type { QueueDetail, QueueOptions, QueueSummary } from '@queen-mq/client';
+import type { GroupStanding, QueueDetail, QueueOptions, QueueSummary } from '@queen-mq/client';
 import type { Command } from 'commander';
 import { optionsOf, QUEUE_DEFAULTS } from '../apply/queue_options.ts';
 import { does } from '../call.ts';
@@ -114,8 +114,6 @@ export function queueCommands(program: Command): void {
     );
 }
 
-type Groups = Awaited<ReturnType<import('@queen-mq/client').Groups['list']>>;
-
 function described({ partitions, totals, options, ...queue }: QueueDetail): string {
   const standing = facts([
     ['queue', queue.name],
@@ -137,7 +135,7 @@ function shownOptions(options: Readonly<Record<string, unknown>> | QueueOptions)
   });
 }
 
-function groupsOf(groups: Groups): string {
+function groupsOf(groups: readonly GroupStanding[]): string {
   if (groups.length === 0) return '\nNo group reads it.\n';
   const rows = table(groups, [
     { title: 'GROUP', of: ({ name }) => name },

@@ -9,7 +9,6 @@ import type {
   QueueSummary,
 } from '../../engine/types.ts';
 import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
-import { nameFault } from '../../log/names.ts';
 import {
   deleteQueue,
   inspectQueue,
@@ -20,7 +19,7 @@ import {
 } from '../api/queues.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
-import { queryName } from '../names.ts';
+import { checkedName, queryName } from '../names.ts';
 import { queryOf } from '../query.ts';
 
 const read = { level: 'read-only' } as const;
@@ -41,14 +40,14 @@ export function resourceRoutes(app: App, broker: BrokerFace): void {
   });
 
   app.get('/api/v1/resources/queues/:queue', { config: read, schema: inspectQueue }, async (request) => {
-    const queue = queueName(request.params.queue);
+    const queue = checkedName(request.params.queue, 'queue');
     const detail = await broker.inspectQueue(request.identity.tenant, queue);
     if (detail === null) throw new Fault('queue_not_found');
     return renderDetail(detail);
   });
 
   app.get('/api/v1/resources/queues/:queue/depth', { config: read, schema: queueDepth }, async (request) => {
-    const queue = queueName(request.params.queue);
+    const queue = checkedName(request.params.queue, 'queue');
     const group = queryName(queryOf(request), 'group');
     const depth = await broker.queueDepth(request.identity.tenant, queue, group);
     if (depth === null) throw new Fault('queue_not_found');
@@ -57,7 +56,7 @@ export function resourceRoutes(app: App, broker: BrokerFace): void {
 
   const admin = { level: 'admin' } as const;
   app.delete('/api/v1/resources/queues/:queue', { config: admin, schema: deleteQueue }, async (request) => {
-    const queue = queueName(request.params.queue);
+    const queue = checkedName(request.params.queue, 'queue');
     if (await broker.deleteQueue(request.identity.tenant, queue))
       return { deleted: true, queue, existed: true };
     return { deleted: false, queue, existed: false, message: 'Queue not found, nothing was deleted' };
@@ -72,12 +71,6 @@ export function resourceRoutes(app: App, broker: BrokerFace): void {
   app.get('/api/v1/resources/tasks', { config: read, schema: listTasks }, async ({ identity }) => {
     return { tasks: (await broker.tasks(identity.tenant)).map((each) => renderGrouping('task', each)) };
   });
-}
-
-function queueName(name: string): string {
-  const fault = nameFault(name, 'queue');
-  if (fault !== null) throw new Fault('bad_name', { message: fault, field: 'queue' });
-  return name;
 }
 
 function renderSummary(queue: QueueSummary) {

@@ -12,7 +12,6 @@ import type {
   SystemStatus,
 } from '../../engine/statistics/face.ts';
 import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
-import { nameFault } from '../../log/names.ts';
 import { overview } from '../api/queues.ts';
 import {
   PARTITION_SORTS,
@@ -28,6 +27,7 @@ import {
 } from '../api/statistics.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
+import { checkedName } from '../names.ts';
 import { queryOf } from '../query.ts';
 import { filterName, readFilter, readPage, readSpan, timeRange } from '../span.ts';
 
@@ -58,7 +58,7 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
 
   app.get('/api/v1/status/queues/:queue', { config, schema: statusQueue }, async (request) => {
     const { queue } = request.params;
-    checkName(queue, 'queue');
+    checkedName(queue, 'queue');
     const page = readPage(queryOf(request), PARTITION_SORTS, PARTITIONS_PAGE);
     const live = await statistics.queue(request.identity.tenant, queue, page);
     if (live === null) throw new Fault('queue_not_found');
@@ -70,8 +70,8 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
     { config, schema: statusPartition },
     async (request) => {
       const { queue, partition } = request.params;
-      checkName(queue, 'queue');
-      checkName(partition, 'partition');
+      checkedName(queue, 'queue');
+      checkedName(partition, 'partition');
       const found = await statistics.partition(request.identity.tenant, queue, partition);
       if (found === null) throw new Fault('partition_not_found');
       return renderDetail(queue, found);
@@ -103,11 +103,6 @@ export function standingRoutes(app: App, statistics: StatisticsFace): void {
     const { queues, partitions, tookMs } = await statistics.refresh();
     return { engine: 'segments', segPartitions: partitions, queues, tookMs: Math.round(tookMs) };
   });
-}
-
-function checkName(name: string, field: string): void {
-  const fault = nameFault(name, field);
-  if (fault !== null) throw new Fault('bad_name', { message: fault, field });
 }
 
 /** Seconds; -1: never counted. */
