@@ -330,6 +330,7 @@ suite('a table that changes', () => {
       await rig.push([['p', { id: 1, v: 1 }]]);
       const sink = rig.start({ table: 't', mode: 'upsert' }, { user: role });
       await until('it says so', () => sink.status.errors[0]?.sqlState === '42501');
+      assert.match(sink.status.errors[0]!.message, /table t .*SELECT, INSERT and UPDATE on the table/);
       await rig.sql(`GRANT ALL ON t TO ${role}`);
       await rig.drained();
       assert.deepEqual(await rig.sql('SELECT * FROM t'), [{ id: 1, v: 1 }]);

@@ -8,6 +8,8 @@
  * A wrong guess has a price: a data error that is taken for one of the environment blocks a sink for all to see, the reverse
  * empties a queue into the dead letters. So whatever is not surely about the data is of the environment.
  */
+
+import type { SinkMode } from '../document/types.ts';
 import { ConnectorFault } from '../fault.ts';
 import { isPassingState } from '../session/faults.ts';
 
@@ -21,6 +23,7 @@ export class PayloadFault extends Error {
 const DATA_CLASSES = new Set(['21', '22', '23', '27', '38', '39', '44', '54', 'P0']);
 /** The server took the session back, as it was told. */
 const IDLE_IN_TRANSACTION = '25P03';
+const INSUFFICIENT_PRIVILEGE = '42501';
 /** Fights over rows, which are over when the other one is done. */
 const CONTENTION = new Set(['40001', '40P01']);
 /** The statement does not fit the table any more. */
@@ -44,6 +47,21 @@ export function isContention(error: unknown): boolean {
 /** Worth one more try at once, after the table has been read again. */
 export function isOutdated(error: unknown): boolean {
   return error instanceof ConnectorFault && OUTDATED.has(error.sqlState ?? '');
+}
+
+const RIGHTS: Readonly<Record<SinkMode, string>> = {
+  append: 'INSERT on the table',
+  upsert: 'SELECT, INSERT and UPDATE on the table',
+  cdc: 'SELECT, INSERT, UPDATE and DELETE on the table, and TRUNCATE if truncates come',
+  sql: 'what its statement needs',
+};
+
+/** A server that refuses names the table and not the right: which ones it takes follows from the mode. */
+export function withAdvice(fault: ConnectorFault, mode: SinkMode): ConnectorFault {
+  const { code, message, retry, sqlState } = fault;
+  if (sqlState !== INSUFFICIENT_PRIVILEGE) return fault;
+  const advice = `the role of mode ${mode} needs ${RIGHTS[mode]}, without a row-level policy in the way`;
+  return new ConnectorFault(code, `${message}: ${advice}`, { retry, sqlState, cause: fault });
 }
 
 const LETTER_CHARACTERS_MAX = 2000;

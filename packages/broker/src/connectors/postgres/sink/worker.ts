@@ -21,7 +21,7 @@ import { pause } from '../pause.ts';
 import type { SqlSession } from '../session/types.ts';
 import { Acknowledger } from './acknowledger.ts';
 import { applyBatch, type Part } from './batch.ts';
-import { classOf, isContention, isOutdated, letterText, PayloadFault } from './faults.ts';
+import { classOf, isContention, isOutdated, letterText, PayloadFault, withAdvice } from './faults.ts';
 import { Keeper } from './keeper.ts';
 import { Lane } from './lane.ts';
 import { Prepared } from './prepared.ts';
@@ -341,7 +341,7 @@ export class Worker {
       if (isOutdated(error) && this.#failures === 1) return;
     }
     const waitMs = delayMs(OUTAGE, this.#failures);
-    this.#deps.report.failed(fault, waitMs);
+    this.#deps.report.failed(withAdvice(fault, this.#deps.settings.mode), waitMs);
     await this.#pause(waitMs);
   }
 
