@@ -14,11 +14,16 @@ const COLUMNS: readonly Column<QueueSummary>[] = [
   { title: 'MESSAGES', of: ({ messages }) => messages.total, right: true },
   { title: 'PENDING', of: ({ messages }) => messages.pending, right: true },
   { title: 'LEASED', of: ({ messages }) => messages.processing, right: true },
-  { title: 'SIZE', of: ({ retainedBytes }) => bytes(retainedBytes), right: true },
+  { title: 'SIZE', of: ({ retainedBytes, messages }) => size(retainedBytes, messages.total), right: true },
   { title: 'NAMESPACE', of: ({ namespace }) => namespace },
   { title: 'TASK', of: ({ task }) => task },
   { title: 'AGE', of: ({ createdAt }) => age(createdAt), right: true },
 ];
+
+/** Brokers count bytes every few minutes: a young queue with messages has not been counted. */
+function size(retainedBytes: number, messages: number): string {
+  return retainedBytes === 0 && messages > 0 ? '-' : bytes(retainedBytes);
+}
 
 export function queueCommands(program: Command): void {
   const queues = program
@@ -123,7 +128,7 @@ function described({ partitions, totals, options, ...queue }: QueueDetail): stri
     ['pending', totals.pending],
     ['leased', totals.processing],
     ['dead letters', totals.deadLetter],
-    ['size', bytes(queue.retainedBytes)],
+    ['size', size(queue.retainedBytes, totals.total)],
   ]);
   return `${standing}\nOptions (* differs from the default)\n${facts(shownOptions(options))}`;
 }
