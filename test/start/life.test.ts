@@ -23,6 +23,7 @@ test('a first start says where it is, and a stop and a start keep what was pushe
   assert.match(first.logs(), new RegExp(`listens on +${first.url}\\n`));
   assert.match(first.logs(), new RegExp(`stores into ${first.dataDir} \\(bundled PostgreSQL 18`));
   assert.match(first.logs(), new RegExp(`curl .*${first.url}/api/v1/push`));
+  assert.match(first.logs(), new RegExp(`${first.url}/docs `));
   await push(first.url, 'kept', 0, 100);
   const ended = await first.stop();
   assert.deepEqual([ended.code, ended.signal], [0, null], ended.logs);

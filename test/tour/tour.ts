@@ -30,7 +30,7 @@ export async function tour(options: StageOptions): Promise<void> {
   const stage = await Stage.open(options);
   try {
     stage.say(
-      `PostgreSQL ${options.major} with wal_level=logical at ${stage.postgres}, a broker at ${stage.brokerUrl}`,
+      `PostgreSQL ${options.major} with wal_level=logical at ${stage.postgres}, a broker with QUEEN_ENCRYPTION_KEY at ${stage.brokerUrl}`,
     );
     await table(stage);
     await source(stage);

@@ -16,6 +16,7 @@ Queen ${banner.version}
   listens on  ${url}
   stores into ${banner.store}
   access      ${banner.access}
+  browser     ${url} shows the dashboard, ${url}/docs the HTTP interface
 
   push:  curl -s ${url}/api/v1/push -d '{"items":[{"queue":"hello","payload":{"text":"world"}}]}'
   pop:   curl -s '${url}/api/v1/pop/queue/hello?autoAck=true&subscriptionMode=all'
