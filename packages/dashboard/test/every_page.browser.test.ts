@@ -19,7 +19,7 @@ const PAGES: readonly (readonly [string, string])[] = [
   [`/messages/${EXACT_ID}`, '12345678901234567890.123456789012345'],
   ['/groups', 'billing'],
   ['/groups/billing', 'orders'],
-  ['/groups/billing/queues/orders', 'customer-29'],
+  ['/groups/billing/queues/orders', 'customer-05'],
   ['/dlq', DEAD_ID],
   ['/dlq?queue=orders', 'What went wrong'],
   ['/timers', 'orders'],

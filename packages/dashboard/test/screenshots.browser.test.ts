@@ -18,7 +18,7 @@ const PICTURES = [
   ['queues-phone-dark', '/queues', PHONE, 'dark', 'payments.settlement'],
   ['message-dark', EXACT_ID, DESK, 'dark', 'billing'],
   ['groups-light', '/groups', DESK, 'light', 'billing'],
-  ['group-dark', '/groups/billing/queues/orders', DESK, 'dark', 'customer-29'],
+  ['group-dark', '/groups/billing/queues/orders', DESK, 'dark', 'customer-05'],
   ['dead-letters-phone', '/dlq?queue=orders', PHONE, 'light', 'What went wrong'],
   ['entries-dark', '/kv/sessions', DESK, 'dark', 'session-07'],
   ['timers-light', '/timers/orders', DESK, 'light', 'remind-07'],
@@ -45,6 +45,7 @@ test('the comparison sees what is missing, and not what a clock shows', async (t
   const { page } = await open(t, here.url, { viewport: DESK, colorScheme: 'light' });
   await page.goto('/queues/orders');
   await page.getByText('customer-00', { exact: true }).waitFor();
+  await page.locator('canvas').nth(1).waitFor();
   const before = await page.screenshot();
   assert.equal(await difference(page, before, before), 0);
   await page
