@@ -194,5 +194,7 @@ function frameworkFault(error: unknown): Fault | null {
   if (validation !== undefined) return validationFault(validation[0]!, validationContext ?? 'body');
   if (error instanceof Fault || typeof statusCode !== 'number' || statusCode < 400 || statusCode >= 500)
     return null;
+  // A path that leads out of the directory of the files: there is nothing.
+  if (statusCode === 403) return new Fault('no_such_route');
   return new Fault('malformed_http', { message: (error as FastifyError).message });
 }

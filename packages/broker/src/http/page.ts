@@ -51,11 +51,16 @@ export class Page {
       immutable: true,
       maxAge: YEAR_MS,
       index: false,
+      acceptRanges: false,
       setHeaders: (reply) => reply.header('X-Content-Type-Options', 'nosniff'),
       suppressWarning: true,
     });
     app.get('/favicon.svg', { config: { level: 'public' } }, (_request, reply) =>
-      reply.sendFile('favicon.svg', this.#directory, { maxAge: 24 * 3_600_000, immutable: false }),
+      reply.sendFile('favicon.svg', this.#directory, {
+        maxAge: 24 * 3_600_000,
+        immutable: false,
+        acceptRanges: false,
+      }),
     );
   }
 
