@@ -110,7 +110,8 @@ export class ConnectorStatus implements UnitStatus {
     this.enter('error');
     this.#error = { code: fault.code, message: cleaned(fault.message), at: instantNow() };
     this.#retryAt = retryInMs === null ? null : performance.now() + retryInMs;
-    const facts = { connector: this.name, code: fault.code, retryInMs, sqlState: fault.sqlState };
+    const { code, sqlState } = fault;
+    const facts = { connector: this.name, code, retryInMs, ...(sqlState === null ? {} : { sqlState }) };
     this.#log.warn(facts, `connector ${this.name}: ${this.#error.message}`);
   }
 
