@@ -11,7 +11,7 @@ const known = new Set(
   ),
 );
 /** Read by the tests and by queenctl. */
-const OTHERS = /^QUEEN_(TEST_\w+|URL|TOKEN|TOKEN_FILE|TENANT)$/;
+const OTHERS = /^QUEEN_(TEST_\w+|URL|TOKEN|TENANT)$/;
 
 test('every setting that documents and files to deploy name is one', () => {
   const unknown = [...documents(), ...globSync('deploy/*', { cwd: ROOT })].flatMap((file) =>

@@ -4,19 +4,11 @@ import { useSearch } from '../router.ts';
 
 const QUIET_MS = 300;
 
-interface NameFilterProps {
-  label: string;
-  /** The parameter of the address. */
-  name: string;
-  /** Names to offer. */
-  offered?: readonly string[];
-  placeholder?: string;
-}
-
-/** Takes effect when the typing pauses, and leads back to the first page. */
-export function NameFilter({ label, name, offered = [], placeholder }: NameFilterProps) {
+/**
+ * A parameter of the address that somebody types: it takes effect when the typing pauses, and leads back to the first page.
+ */
+export function useTyped(name: string): [text: string, type: (text: string) => void] {
   const [search, change] = useSearch();
-  const id = useId();
   const current = search.get(name) ?? '';
   const [text, setText] = useState(current);
   useEffect(() => setText(current), [current]);
@@ -28,6 +20,21 @@ export function NameFilter({ label, name, offered = [], placeholder }: NameFilte
     );
     return () => clearTimeout(timer);
   }, [text]);
+  return [text, setText];
+}
+
+interface NameFilterProps {
+  label: string;
+  /** The parameter of the address. */
+  name: string;
+  /** Names to offer. */
+  offered?: readonly string[];
+  placeholder?: string;
+}
+
+export function NameFilter({ label, name, offered = [], placeholder }: NameFilterProps) {
+  const id = useId();
+  const [text, setText] = useTyped(name);
   return (
     <label class="field">
       <span>{label}</span>

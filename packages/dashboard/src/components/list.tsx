@@ -1,6 +1,6 @@
 /** What a list shows, kept in the address: what is searched for, the order, the page. */
-import { useEffect, useState } from 'preact/hooks';
 import { useSearch } from '../router.ts';
+import { useTyped } from './filter.tsx';
 import type { Sorting } from './table.tsx';
 
 export interface ListState {
@@ -48,25 +48,14 @@ export function useList(
   };
 }
 
-const QUIET_MS = 300;
-
 interface SearchBoxProps {
   label: string;
   /** The parameter of the address. */
   name?: string;
 }
 
-/** Searches when the typing pauses. */
 export function SearchBox({ label, name = 'search' }: SearchBoxProps) {
-  const [search, change] = useSearch();
-  const current = search.get(name) ?? '';
-  const [text, setText] = useState(current);
-  useEffect(() => setText(current), [current]);
-  useEffect(() => {
-    if (text === current) return;
-    const timer = setTimeout(() => change({ [name]: text, offset: null }, { replace: true }), QUIET_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
+  const [text, setText] = useTyped(name);
   return (
     <input
       type="search"
