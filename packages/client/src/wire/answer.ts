@@ -36,7 +36,8 @@ export function errorOf(response: Response, body: unknown, broker: string): Quee
   const said =
     textOf(envelope.message) ?? textOf(envelope.error) ?? (typeof body === 'string' ? body.trim() : '');
   const message = said === '' ? `HTTP ${status}` : said;
-  const code = textOf(envelope.code) ?? codeIn(envelope.error) ?? `http_${status}`;
+  const word = textOf(envelope.code) ?? codeIn(envelope.error);
+  const code = word ?? `http_${status}`;
   const facts = {
     code,
     status,
@@ -47,7 +48,8 @@ export function errorOf(response: Response, body: unknown, broker: string): Quee
     broker,
   };
   if (status === 429) return new OverloadedError(message, facts);
-  if (status === 408 || status === 503) return new UnavailableError(message, facts);
+  // A 503 without a word comes from something in between, which may have lost a broker that was at work.
+  if (status === 408 || (status === 503 && word !== undefined)) return new UnavailableError(message, facts);
   if (status < 500) return new RefusedError(message, facts);
   const unwritten = status === 500 && UNWRITTEN.has(facts.reason ?? code);
   return unwritten ? new UnavailableError(message, facts) : new InDoubtError(message, facts);

@@ -65,7 +65,7 @@ export interface TransportOptions {
  * Sends requests, and repeats them.
  *
  * A try ends in one of four ways, and to get a token is part of it. An answer below 500 is the broker's last word, but for 429: that is asked again, of the same
- * broker, when it says so. Where nothing was carried out (no token, no connection, 503) the next broker is asked at once, and after a
+ * broker, when it says so. Where nothing was carried out (no token, no connection, 503 of a broker) the next broker is asked at once, and after a
  * round of all of them there is a pause. Where nobody knows (the connection broke, the time ran out) the same happens if
  * the request is `repeatable`. Everything that is pushed has its transactionId before the first try, and that is what makes
  * a push repeatable.

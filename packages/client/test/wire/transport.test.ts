@@ -116,6 +116,8 @@ test('where nobody knows it is asked again only if that does no harm', async () 
     () => broken('ECONNRESET'),
     () => answer(500, { error: 'x', code: 'in_doubt' }),
     () => answer(502, 'bad gateway'),
+    () => answer(503, 'upstream connect error or disconnect/reset before headers'),
+    () => answer(503, { message: 'Service Unavailable' }),
     () => answer(500, { error: 'kv_unavailable', reason: 'in_doubt' }),
     () => answer(200, '{"cut":'),
     () => 'silence',
