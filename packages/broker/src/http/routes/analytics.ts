@@ -32,7 +32,7 @@ import {
   systemMetrics,
   workerMetrics,
   workload,
-} from '../api/statistics.ts';
+} from '../api/analytics.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { type Query, queryOf } from '../query.ts';

@@ -24,7 +24,7 @@ import {
   statusQueues,
   storedMessages,
   systemStatus,
-} from '../api/statistics.ts';
+} from '../api/standing.ts';
 import type { App } from '../app.ts';
 import { Fault } from '../errors.ts';
 import { checkedName } from '../names.ts';
