@@ -3,6 +3,7 @@ import { appendFileSync, globSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
+import { COMPILED } from './kit/broker.ts';
 import { haveBrowser } from './kit/browser.ts';
 import { SHARED_SERVER, startTestServer } from './kit/server.ts';
 
@@ -44,6 +45,7 @@ async function main(args: readonly string[]): Promise<number> {
     execFileSync(process.execPath, [join(ROOT, 'packages/dashboard/build.mjs')], { stdio: 'inherit' });
   }
 
+  process.env.NODE_COMPILE_CACHE ??= COMPILED;
   const shared = await startTestServer();
   process.env[SHARED_SERVER] = JSON.stringify(shared.server);
   const counts = await runFiles(files, soak ? TEST_LIMIT_MS.soak : TEST_LIMIT_MS.short).finally(shared.stop);

@@ -17,8 +17,6 @@ const LANES = ['p0', 'p1', 'p2'];
 /** Small, so that much happens at their ends. */
 const SMALL = { FILE_BUFFER_EVENTS_PER_FILE: '20', FILE_BUFFER_MAX_BATCH: '7', FILE_BUFFER_FLUSH_MS: '20' };
 
-/** A broker that starts with compiled sources is up in half the time, and there are many of them here. */
-const COMPILED = join(tmpdir(), 'queen-compile-cache');
 const PAUSE = statement(
   'spool_test_pause',
   `SELECT queen.system_switches_set('{maintenance_mode}', '{true}')::text`,
@@ -59,10 +57,7 @@ export class Scene {
       fault === null
         ? {}
         : { NODE_OPTIONS: `--import ${HOOK}`, QUEEN_TEST_FAULT: `${fault.point}:kill:${fault.nth}` };
-    return startBroker(
-      { database, spoolDir, env: { ...SMALL, NODE_COMPILE_CACHE: COMPILED, ...doomed } },
-      this.#t,
-    );
+    return startBroker({ database, spoolDir, env: { ...SMALL, ...doomed } }, this.#t);
   }
 
   /** One request after the other, each into one lane, until so many or until the broker is gone. */

@@ -99,7 +99,7 @@ export class SupervisedBroker {
     // Not with the test's own clean-up: that would kill what this starts again.
     const broker = spawnBroker({
       ...options,
-      env: { NODE_COMPILE_CACHE: COMPILED, ...options.env, PORT: String(this.port) },
+      env: { ...options.env, PORT: String(this.port) },
     });
     this.#broker = broker;
     this.#up = broker.logged(/listening on http/, 120_000).then(() => {});
@@ -114,9 +114,6 @@ export class SupervisedBroker {
 }
 
 const LOG_CHARS_MAX = 20_000_000;
-
-/** Starting costs most of its time for reading the sources; a fault test starts dozens of brokers. */
-const COMPILED = join(tmpdir(), 'queen-compile-cache');
 
 /** A port that was free a moment ago. */
 function freePort(): Promise<number> {

@@ -1,7 +1,5 @@
 /** Real brokers on one real database, the way the trials need them, and the words to look into its tables. */
 import assert from 'node:assert/strict';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Database, DatabaseOptions, Param } from '../../packages/broker/src/store/database.ts';
 import { Client } from '../broker/client.ts';
 import { type BrokerProcess, startBroker } from '../kit/broker.ts';
@@ -16,11 +14,8 @@ export interface Rig {
   clients: Client[];
 }
 
-/** A small pool, and the sources compiled once for all brokers: starting them is most of what a trial costs. */
-export const FRUGAL = {
-  DB_POOL_SIZE: '10',
-  NODE_COMPILE_CACHE: join(tmpdir(), 'queen-compile-cache'),
-};
+/** A small pool. */
+export const FRUGAL = { DB_POOL_SIZE: '10' };
 
 /**
  * So many brokers on a fresh database. When the test ends their logs are looked through: no trial may make a broker
