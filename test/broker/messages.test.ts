@@ -245,6 +245,7 @@ test('one message in detail', async (t) => {
     transactionId: 'a/b ü',
     traceId: null,
     producerSub: null,
+    offset: 1,
     partitionId,
     partition: 'p',
     isEncrypted: false,

@@ -166,10 +166,14 @@ function checkOrder(place: string, messages: readonly Read[], faults: string[]):
   for (let i = 1; i < messages.length; i++) {
     const [former, message] = [messages[i - 1]!, messages[i]!];
     const [one, other] = [former.event, message.event];
+    // The record of a commit may begin where the marker of a chunk ends: the chunk came first.
+    const after = Number(other.xid !== null) - Number(one.xid !== null);
     const grows =
       other.lsn > one.lsn ||
       (other.lsn === one.lsn &&
-        (other.seq > one.seq || (other.seq === one.seq && message.suffix > former.suffix)));
+        (after > 0 ||
+          (after === 0 &&
+            (other.seq > one.seq || (other.seq === one.seq && message.suffix > former.suffix)))));
     if (!grows) faults.push(`${place}: ${message.id} comes after ${former.id}`);
   }
 }

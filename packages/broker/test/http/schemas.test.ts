@@ -73,6 +73,10 @@ before(async () => {
       if (page.after !== null) checkText(page.after, TIMER_KEY_BYTES_MAX, 'timers_bad_after', 'after');
       return { rows: [], truncated: false, nextAfter: null };
     },
+    queues: async (_tenant: string, { after }: { after: string | null }) => {
+      if (after !== null && after !== '') checkQueue(after, 'after');
+      return { queues: [], nextAfter: null };
+    },
     peek: async (_tenant: string, queue: string, timerKey: string) => {
       checkQueue(queue, 'queue');
       checkKey(timerKey, 'timerKey');
@@ -236,7 +240,12 @@ test('parameters: each that is declared is read, and what it does not take is re
         .map((each) => `${each.name}=x&`)
         .join('');
       // Needed beside the others to get that far.
-      const scope = path === '/api/v1/pop' && name !== 'namespace' ? 'namespace=x&' : '';
+      const scope =
+        path === '/api/v1/pop' && name !== 'namespace'
+          ? 'namespace=x&'
+          : path === '/api/v1/consumer-groups' && name !== 'limit'
+            ? 'limit=10&'
+            : '';
       const group = name === 'conflation' ? 'consumerGroup=x&' : '';
       const target = (value: string) => `${placed(path)}?${others}${scope}${group}${name}=${value}`;
       const at = (value: string) => `${method} ${path} ${name}=${value.slice(0, 40)}`;

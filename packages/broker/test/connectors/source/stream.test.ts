@@ -1,6 +1,7 @@
 /** A source of PostgreSQL 17 and 18 into real queues: what the stream brings, and what it brings once. */
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
+import { until } from '../../../../../test/kit/until.ts';
 import { Upstream } from '../../../../../test/kit/upstream.ts';
 import { parseLsn } from '../../../src/connectors/postgres/replication/lsn.ts';
 import { faultOf, SourceRig, tableOf } from './rig.ts';
@@ -148,6 +149,39 @@ for (const major of [17, 18] as const) {
       assert.equal(unit.status.faults.length, 0);
       await rig.upstream.sql('ALTER TABLE t DROP COLUMN id; INSERT INTO t (d) VALUES (5)');
       assert.equal((await faultOf(unit)).code, 'relation_changed');
+    });
+
+    test('a type that came with a commit that nobody sees yet', async (t) => {
+      const rig = await open(t, 'CREATE TABLE t (id int PRIMARY KEY)');
+      await rig.stream(rig.document('s', { tables: [tableOf('t')] }));
+      const waits = async (names: string) => {
+        await server.administer(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
+        await server.administer('SELECT pg_reload_conf()');
+      };
+      const writer = await rig.upstream.connect();
+      const [{ pid }] = (await writer.query('SELECT pg_backend_pid() AS pid')).rows as [{ pid: number }];
+      await waits('nobody');
+      let committed: Promise<unknown> = Promise.resolve();
+      try {
+        committed =
+          writer.query(`BEGIN; CREATE TYPE mood AS ENUM ('sad', 'ok'); ALTER TABLE t ADD COLUMN m mood[];
+          INSERT INTO t VALUES (1, '{sad,ok}'); COMMIT`);
+        // It is in the log, waits for its standby, and the source has come to where it needs the type.
+        await until('the commit waits, and the source asks', async () => {
+          const [row] = await server.administer(
+            `SELECT (SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = ${pid}) AND EXISTS (
+               SELECT FROM pg_stat_activity WHERE application_name LIKE 'queen-pg%' AND backend_type = 'client backend'
+                  AND state = 'idle' AND query ~ '(pg_current_snapshot|typsubscript)' AND query_start >
+                      (SELECT query_start FROM pg_stat_activity WHERE pid = ${pid})) AS so`,
+          );
+          return row!.so === true;
+        });
+      } finally {
+        await waits('');
+      }
+      await committed;
+      await writer.end();
+      assert.deepEqual((await rig.arrived(1))[0]!.event.after, { id: 1, m: ['sad', 'ok'] });
     });
 
     test('identity of an index, of the full row, and changed in between', async (t) => {

@@ -23,6 +23,7 @@ import type { Snapshot } from './snapshot/snapshot.ts';
 import { streamFault } from './stream_fault.ts';
 import { every } from './time.ts';
 import type { TypeBook } from './types.ts';
+import { visible } from './visible.ts';
 import { BundleWriter } from './writer.ts';
 
 interface PipelineOptions {
@@ -233,7 +234,10 @@ export class Pipeline implements StreamHandler {
     const need = first === undefined ? null : this.reader.need(first.message);
     if (first === undefined || need === null) return;
     const session = await this.#options.session();
+    const wait = (ms: number) => pause(this.#options.clock, ms);
     if (need.kind === 'types') {
+      // One that is not found is taken for one that is gone: it must not be too young.
+      if (this.reader.xid !== null) await visible(session, new Set([this.reader.xid]), wait);
       await this.#options.types.learn(session, need.oids);
       return;
     }
@@ -241,7 +245,7 @@ export class Pipeline implements StreamHandler {
     await readBack(
       session,
       wanted.map(([, one]) => one),
-      (ms) => pause(this.#options.clock, ms),
+      wait,
     );
     for (const [held, { found }] of wanted) held.read = found;
   }

@@ -9,7 +9,7 @@ import type { SqlSession } from '../session/types.ts';
 import type { CatalogTable } from './catalog.ts';
 import type { Mapped } from './reader.ts';
 import { keyQuery } from './snapshot/select.ts';
-import { parseVisibility } from './snapshot/visibility.ts';
+import { visible } from './visible.ts';
 
 export interface Wanted {
   readonly mapped: Mapped;
@@ -23,8 +23,6 @@ export interface Wanted {
 /** Table or column are not there any more. */
 const GONE = new Set(['42P01', '42703', '3F000']);
 
-const LOOK_AGAIN_MS = 20;
-
 /** Fills in what is found, in one query a relation. Throws ConnectorFault. */
 export async function readBack(
   session: SqlSession,
@@ -34,20 +32,6 @@ export async function readBack(
   await visible(session, new Set(wanted.map(({ xid }) => xid)), pause);
   const byRelation = Map.groupBy(wanted, ({ mapped }) => mapped);
   for (const [mapped, list] of byRelation) await readOne(session, mapped, list);
-}
-
-/** A commit is in the log before it can be seen: until then the row would be looked for where it is not yet. */
-async function visible(
-  session: SqlSession,
-  xids: ReadonlySet<number>,
-  pause: (ms: number) => Promise<void>,
-): Promise<void> {
-  for (;;) {
-    const { rows } = await session.query('SELECT pg_catalog.pg_current_snapshot()');
-    const snapshot = parseVisibility(rows[0]?.[0] ?? '');
-    if (snapshot === null || [...xids].every((xid) => snapshot.sees(snapshot.widen(xid)))) return;
-    await pause(LOOK_AGAIN_MS);
-  }
 }
 
 async function readOne(session: SqlSession, mapped: Mapped, wanted: readonly Wanted[]): Promise<void> {
