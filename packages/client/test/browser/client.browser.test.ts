@@ -15,7 +15,7 @@ import { startOrigin } from './origin.ts';
 
 declare global {
   /** In the page. */
-  var library: typeof import('../../src/index.ts');
+  var published: typeof import('../../src/index.ts');
   var connect: (options?: Partial<ClientOptions>) => Queen;
   /** What a page keeps from one step of a test to the next. */
   var kept: { seen: number[]; consumer: Consumer<number>; queue: Queue<number> };
@@ -25,7 +25,7 @@ useBrowser();
 
 let built: string | undefined;
 
-/** A page that has the library, with networks that can be broken: to its origin, and from there to the broker. */
+/** A page that has the client, with networks that can be broken: to its origin, and from there to the broker. */
 async function inPage(t: Cleanup) {
   if (built === undefined) {
     built = mkdtempSync(join(tmpdir(), 'queen-client-'));
@@ -44,7 +44,7 @@ async function inPage(t: Cleanup) {
 test('push, pop, renew, ack, dead letters, a transaction and timers', async (t) => {
   const { page, faults } = await inPage(t);
   const seen = await page.evaluate(async () => {
-    const { AckError } = globalThis.library;
+    const { AckError } = globalThis.published;
     const client = globalThis.connect();
     const queue = client.queue<string>('page').partition('größe').group('g');
     const all = { subscriptionMode: 'all', batch: 10 } as const;
@@ -136,7 +136,7 @@ test('a signal ends a long poll at once, and what comes then is given to others'
   const { page, direct } = await inPage(t);
   await direct.queue('page-poll').group('g').pop({ subscriptionMode: 'all' });
   const seen = await page.evaluate(async () => {
-    const { AbortedError } = globalThis.library;
+    const { AbortedError } = globalThis.published;
     const client = globalThis.connect();
     const controller = new AbortController();
     const queue = client.queue('page-poll').group('g');

@@ -4,22 +4,22 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { atEnd, type Cleanup } from '../../../../test/kit/cleanup.ts';
 
-/** What the page has to hand: the library as it is published, and a client by the origin of the page. */
+/** What the page has to hand: the package as it is published, and a client by the origin of the page. */
 const PAGE = `<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>The client in a browser</title><link rel="icon" href="data:,"></head>
 <body>
 <script type="module">
-import * as library from '/client/index.js';
-globalThis.library = library;
-globalThis.connect = (options) => new library.Queen({ urls: [location.origin], ...options });
+import * as published from '/client/index.js';
+globalThis.published = published;
+globalThis.connect = (options) => new published.Queen({ urls: [location.origin], ...options });
 </script>
 </body>
 </html>`;
 
 /**
  * One origin for a page, the built package in `directory`, and the broker behind it: brokers send no CORS headers, so this is how the
- * library is used in browsers. A request that the page gives up is given up towards the broker as well, and one that the broker
+ * package is used in browsers. A request that the page gives up is given up towards the broker as well, and one that the broker
  * does not answer is a 502.
  *
  * @returns where it listens
