@@ -105,13 +105,20 @@ export class JsonWriter {
 
   /**
    * A string with its quotes, from what should be its UTF-8. Escaped are the quote, the backslash and what is below U+0020,
-   * nothing else. False: all of it is ASCII; else it was not looked at whether it is UTF-8.
+   * nothing else. False: all of it is ASCII; else nobody looked whether it is UTF-8.
    */
   utf8(bytes: Uint8Array, from: number, to: number): boolean {
     const length = to - from;
     if (length > ESCAPED_BLINDLY_MAX) {
       const escapes = countEscapes(bytes, from, to);
       this.#reserve(length + escapes * (ESCAPE_BYTES_MAX - 1) + 2);
+      if (escapes === 0) {
+        this.#bytes[this.#at] = QUOTE;
+        this.#bytes.set(bytes.subarray(from, to), this.#at + 1);
+        this.#at += length + 2;
+        this.#bytes[this.#at - 1] = QUOTE;
+        return true;
+      }
     } else this.#reserve(length * ESCAPE_BYTES_MAX + 2);
     const out = this.#bytes;
     let at = this.#at;

@@ -37,8 +37,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- One page, the newest failure first, and in every row how many there are in all. `payload` is NULL and `omitted` true
--- once the payloads of the page come to more than p_bytes; the first one is always there. Without a row nothing matches,
--- or the page lies behind the end. Planned anew each time: which filters are given makes all the difference.
+-- once the payloads before it come to more than p_bytes: the first one is always there, unless p_bytes is below 0. Without
+-- a row nothing matches, or the page lies behind the end. Planned anew each time: which filters are given makes all the difference.
 CREATE OR REPLACE FUNCTION queen.dlq_list(
   p_tenant uuid, p_queue text, p_partition text, p_group text, p_from timestamptz, p_to timestamptz,
   p_limit int, p_skip bigint, p_bytes bigint

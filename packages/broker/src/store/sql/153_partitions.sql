@@ -35,38 +35,24 @@ CREATE OR REPLACE FUNCTION queen.queue_page(p_tenant uuid, p_queue_id bigint, p_
 RETURNS TABLE (id bigint, name text, total bigint, pending bigint, processing bigint, dead bigint, consumed bigint,
                last_write_at timestamptz, oldest_at timestamptz, newest_at timestamptz)
 LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_custom_plan
 AS $$
-#variable_conflict use_column
 DECLARE
-  v_ids bigint[];
+  v_ids  bigint[];
+  v_way  text := CASE WHEN p_descending THEN 'DESC' ELSE 'ASC' END;
+  v_from text := 'queen.log_partitions p';
+  v_by   text := 'p.name ' || v_way;
 BEGIN
   IF p_sort = 'pending' THEN
-    v_ids := ARRAY(
-      SELECT p.id FROM queen.partition_counts(p_tenant, p_queue_id, NULL) c JOIN queen.log_partitions p ON p.id = c.partition_id
-       WHERE p_search IS NULL OR position(lower(p_search) IN lower(p.name)) > 0
-       ORDER BY CASE WHEN p_descending THEN -c.pending ELSE c.pending END, p.name LIMIT p_limit OFFSET p_skip);
-  ELSIF p_sort = 'lastActivity' AND p_descending THEN
-    v_ids := ARRAY(
-      SELECT p.id FROM queen.log_partitions p
-       WHERE p.queue_id = p_queue_id AND (p_search IS NULL OR position(lower(p_search) IN lower(p.name)) > 0)
-       ORDER BY p.last_write_at DESC, p.id DESC LIMIT p_limit OFFSET p_skip);
+    v_from := 'queen.partition_counts($1, $2, NULL) c JOIN queen.log_partitions p ON p.id = c.partition_id';
+    v_by := 'c.pending ' || v_way || ', p.name';
   ELSIF p_sort = 'lastActivity' THEN
-    v_ids := ARRAY(
-      SELECT p.id FROM queen.log_partitions p
-       WHERE p.queue_id = p_queue_id AND (p_search IS NULL OR position(lower(p_search) IN lower(p.name)) > 0)
-       ORDER BY p.last_write_at, p.id LIMIT p_limit OFFSET p_skip);
-  ELSIF p_descending THEN
-    v_ids := ARRAY(
-      SELECT p.id FROM queen.log_partitions p
-       WHERE p.queue_id = p_queue_id AND (p_search IS NULL OR position(lower(p_search) IN lower(p.name)) > 0)
-       ORDER BY p.name DESC LIMIT p_limit OFFSET p_skip);
-  ELSE
-    v_ids := ARRAY(
-      SELECT p.id FROM queen.log_partitions p
-       WHERE p.queue_id = p_queue_id AND (p_search IS NULL OR position(lower(p_search) IN lower(p.name)) > 0)
-       ORDER BY p.name LIMIT p_limit OFFSET p_skip);
+    v_by := 'p.last_write_at ' || v_way || ', p.id ' || v_way;
   END IF;
+  EXECUTE format(
+    'SELECT ARRAY(SELECT p.id FROM %s
+       WHERE p.queue_id = $2 AND ($3 IS NULL OR position(lower($3) IN lower(p.name)) > 0)
+       ORDER BY %s LIMIT $4 OFFSET $5)', v_from, v_by)
+    INTO v_ids USING p_tenant, p_queue_id, p_search, p_limit, p_skip;
   RETURN QUERY SELECT f.* FROM queen.partition_figures(p_queue_id, v_ids) f;
 END $$;
 

@@ -81,9 +81,10 @@ const MODES: Readonly<Record<'key' | 'statement' | 'params' | 'metadata', readon
   metadata: ['append', 'upsert'],
 };
 
+const block = object(FIELDS);
+
 /** @param name of the connector */
 export function sinkBlock(name: string): Check<SinkSettings> {
-  const block = object(FIELDS);
   return described(block.schema!, (value, path, faults) => {
     const given = block(value, path, faults)!;
     const named = value as Record<string, unknown>;

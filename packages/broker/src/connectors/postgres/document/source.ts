@@ -29,11 +29,12 @@ const TABLE = {
   partitionBy: optional(partitionBy),
 };
 
-const tableList = array(object(TABLE), 1, TABLES_MAX).schema!;
+const tableEntry = object(TABLE);
+const tableList = array(tableEntry, 1, TABLES_MAX).schema!;
 const tables: Check<readonly SourceTable[]> = described(tableList, (value, path, faults) => {
   const seen = new Set<string>();
   const table: Check<SourceTable> = (each, at, into) => {
-    const members = object(TABLE)(each, at, into);
+    const members = tableEntry(each, at, into);
     if (members?.table === undefined) return undefined;
     const name = printTable(members.table);
     if (seen.has(name)) into.add(`${at}.table`, `names ${name} a second time`);
@@ -57,9 +58,10 @@ const FIELDS = {
   onTruncate: optional(oneOf('skip', 'emit')),
 };
 
+const block = object(FIELDS);
+
 /** @param name of the connector */
 export function sourceBlock(name: string): Check<SourceSettings> {
-  const block = object(FIELDS);
   return described(block.schema!, (value, path, faults) => {
     const given = block(value, path, faults)!;
     const listed = given.tables ?? [];
