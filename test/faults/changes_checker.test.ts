@@ -185,7 +185,12 @@ function story(): SourceHistory {
     { id: 1, v: 1, n: '10.50', big: 'x"|}{' },
     { id: 2, v: 4, n: '99999999999999999999.01', big: 'y,y' },
   );
-  it.transaction(it.insert({ id: 3, v: 1, n: '-0.10', big: 'zz' }), it.update(1, { n: '11.50' }));
+  // The second row of the chunk and the first change have the same position, and numbers the other way round.
+  it.transaction(
+    it.update(2, { n: '0.01' }),
+    it.insert({ id: 3, v: 1, n: '-0.10', big: 'zz' }),
+    it.update(1, { n: '11.50' }),
+  );
   it.transaction(it.touch(1), it.touch(2), it.update(3, { big: 'ü\\' }));
   it.transaction(it.update(1, { n: '12.50' }));
   it.transaction(it.move(3, 7), it.touch(1), it.touch(7));
