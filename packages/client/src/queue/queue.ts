@@ -65,13 +65,13 @@ export class Queue<T = unknown> extends Subscription<T> {
     return configure(this.context.transport, this.name, options, call);
   }
 
-  /** @throws RefusedError `queue_not_found` */
+  /** With all its partitions: `partitions` asks for a page of them. @throws RefusedError `queue_not_found` */
   inspect(options: CallOptions = {}): Promise<QueueDetail> {
     return inspectQueue(this.context.transport, this.name, options);
   }
 
   /**
-   * One page of its partitions, by name, counted now.
+   * One page of its partitions, by name, counted now, and its options.
    *
    * @param options.limit 1..10000, default 1000
    * @throws RefusedError `queue_not_found`

@@ -62,6 +62,7 @@ export interface QueueDepth {
 
 /** A page of the partitions of a queue, by name, counted when asked. */
 export interface PartitionPage {
+  readonly queue: Pick<QueueDetail, 'id' | 'name' | 'namespace' | 'task' | 'createdAt' | 'options'>;
   /** All that there are. */
   readonly total: number;
   readonly messages: Standing;
@@ -97,20 +98,19 @@ export function inspectQueue(
 
 export async function partitionsOf(
   transport: Transport,
-  queue: string,
+  name: string,
   { limit, offset, signal }: CallOptions & { limit?: number | undefined; offset?: number | undefined },
 ): Promise<PartitionPage> {
-  const { totals, partitions } = await transport.ask<{
-    totals: { partitions: number; messages: Standing };
-    partitions: PartitionPage['partitions'];
-  }>({
+  const { queue, totals, partitions } = await transport.ask<
+    Pick<PartitionPage, 'queue' | 'partitions'> & { totals: { partitions: number; messages: Standing } }
+  >({
     method: 'GET',
-    path: `/api/v1/status/queues/${segment(queue)}`,
+    path: `/api/v1/status/queues/${segment(name)}`,
     query: { limit, offset },
     repeatable: true,
     signal,
   });
-  return { total: totals.partitions, messages: totals.messages, partitions };
+  return { queue, total: totals.partitions, messages: totals.messages, partitions };
 }
 
 export function depthOf(

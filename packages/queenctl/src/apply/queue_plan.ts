@@ -59,7 +59,7 @@ export async function queuePlan(
 /** Null: there is no such queue. */
 async function optionsOf(queen: Queen, name: string, signal: AbortSignal): Promise<Options | null> {
   try {
-    return (await queen.queue(name).inspect({ signal })).options;
+    return (await queen.queue(name).partitions({ limit: 1, signal })).queue.options;
   } catch (error) {
     if (error instanceof RefusedError && error.code === 'queue_not_found') return null;
     throw error;

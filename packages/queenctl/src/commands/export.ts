@@ -23,10 +23,10 @@ async function exportAll({ queen, out, signal }: Call, names: readonly string[])
   const wanted = names.length > 0 ? names : (await queen.admin.queues({ signal })).map(({ name }) => name);
   const manifests: { kind: string; name: string; spec: object }[] = [];
   for (const name of wanted) {
-    const { options } = await queen.queue(name).inspect({ signal });
+    const { queue } = await queen.queue(name).partitions({ limit: 1, signal });
     const usual: Readonly<Record<string, unknown>> = QUEUE_DEFAULTS;
     const spec = Object.fromEntries(
-      Object.entries(options).filter(([option, value]) => value !== usual[option]),
+      Object.entries(queue.options).filter(([option, value]) => value !== usual[option]),
     );
     manifests.push({ kind: 'Queue', name, spec });
   }

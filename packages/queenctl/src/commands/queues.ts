@@ -2,6 +2,7 @@ import type { GroupStanding, QueueDetail, QueueOptions, QueueSummary } from '@qu
 import type { Command } from 'commander';
 import { optionsOf, QUEUE_DEFAULTS } from '../apply/queue_options.ts';
 import { does } from '../call.ts';
+import { Failure } from '../exit.ts';
 import { confirm } from '../input/confirm.ts';
 import { type Column, facts, table } from '../output/table.ts';
 import { age, bytes, count } from '../output/text.ts';
@@ -61,13 +62,18 @@ export function queueCommands(program: Command): void {
     .description('one queue: its options, what is in it, the groups that read it')
     .action(
       does<object, [string]>(async ({ queen, out, signal }, name) => {
-        const detail = await suggested(queen, name, queen.queue(name).inspect({ signal }));
-        const groups = (await queen.groups.list({ signal })).filter(({ queueName }) => queueName === name);
-        const { partitions, ...rest } = detail;
-        out.one(
-          { ...rest, partitions: partitions.length, groups },
-          () => described(detail) + groupsOf(groups),
-        );
+        const page = await suggested(queen, name, queen.queue(name).partitions({ limit: 1, signal }));
+        const [queues, standings] = await Promise.all([
+          queen.admin.queues({ signal }),
+          queen.groups.list({ signal }),
+        ]);
+        const summary = queues.find((queue) => queue.name === name);
+        if (summary === undefined) throw new Failure('notFound', `the queue "${name}" was deleted just now`);
+        const { messages: _, ...rest } = summary;
+        const { messages: totals } = page;
+        const detail = { ...rest, options: page.queue.options, totals };
+        const groups = standings.filter(({ queueName }) => queueName === name);
+        out.one({ ...detail, groups }, () => described(detail) + groupsOf(groups));
       }),
     );
 
@@ -119,11 +125,13 @@ export function queueCommands(program: Command): void {
     );
 }
 
-function described({ partitions, totals, options, ...queue }: QueueDetail): string {
+type Detail = Omit<QueueSummary, 'messages'> & Pick<QueueDetail, 'options' | 'totals'>;
+
+function described({ totals, options, ...queue }: Detail): string {
   const standing = facts([
     ['queue', queue.name],
     ['created', queue.createdAt],
-    ['partitions', partitions.length],
+    ['partitions', queue.partitions],
     ['messages', totals.total],
     ['pending', totals.pending],
     ['leased', totals.processing],
