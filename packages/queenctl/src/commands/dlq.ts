@@ -59,8 +59,8 @@ export function dlqCommands(program: Command): void {
 
   scoped(dlq.command('show <id>').description('one dead letter with its payload')).action(
     does<Scope, [string]>(async ({ queen, out, options, signal }, id) => {
-      const letter = await find(lettersOf(queen, options), id, signal);
-      out.one(letter, () => shown(letter));
+      const [letter] = await find(lettersOf(queen, options), [id], signal);
+      out.one(letter, () => shown(letter!));
     }),
   );
 
@@ -155,15 +155,10 @@ async function chosen(
   if (ids.length > 0 === (options.all === true)) throw usage('ids are needed, or --queue with --all');
   if (ids.length > 0) return ids;
   if (options.queue === undefined) throw usage('--all needs --queue');
-  const found: string[] = [];
-  const seen = new Set<string>();
-  for (let offset = 0; ; offset += PAGE_MAX) {
-    const page = await letters.list({ ...timesOf(options), limit: PAGE_MAX, offset, signal });
-    for (const { id } of page) if (!seen.has(id)) seen.add(id);
-    if (page.length < PAGE_MAX) break;
-  }
-  found.push(...seen);
-  return found.reverse();
+  // One that fails meanwhile moves the others a place on: some are seen twice.
+  const found = new Set<string>();
+  for await (const { id } of all(letters, timesOf(options), signal)) found.add(id);
+  return [...found].reverse();
 }
 
 async function remove(
@@ -174,10 +169,15 @@ async function remove(
   const letters = lettersOf(queen, options);
   if (ids.length > 0 === (options.all === true)) throw usage('ids are needed, or --queue with --all');
   if (ids.length > 0) {
-    const found = [];
-    for (const id of ids) found.push(await find(letters, id, signal));
-    await confirm(`The dead letters of ${count(ids.length, 'message')} will be deleted`, options.yes, signal);
-    for (const letter of found) await letters.delete(letter, { signal });
+    const found = await find(letters, ids, signal);
+    // Those of several groups may be of one message, and go together.
+    const messages = new Map(found.map((each) => [`${each.partitionId} ${each.transactionId}`, each]));
+    await confirm(
+      `The dead letters of ${count(messages.size, 'message')} will be deleted`,
+      options.yes,
+      signal,
+    );
+    for (const message of messages.values()) await letters.delete(message, { signal });
     return out.one({ deleted: found.length }, () => `${count(found.length, 'dead letter')} deleted\n`);
   }
   if (options.queue === undefined) throw usage('--all needs --queue');
@@ -189,13 +189,32 @@ async function remove(
   out.one({ deleted }, () => `${count(deleted, 'dead letter')} deleted\n`);
 }
 
-/** @throws Failure when there is no such one */
-async function find(letters: DeadLetters, id: string, signal: AbortSignal): Promise<DeadLetter> {
+/** Those of some ids. @throws Failure for the first that is not there */
+async function find(
+  letters: DeadLetters,
+  ids: readonly string[],
+  signal: AbortSignal,
+): Promise<DeadLetter[]> {
+  const wanted = new Set(ids);
+  const found = new Map<string, DeadLetter>();
+  for await (const letter of all(letters, {}, signal)) {
+    if (wanted.has(letter.id)) found.set(letter.id, letter);
+    if (found.size === wanted.size) return [...found.values()];
+  }
+  const missing = ids.find((id) => !found.has(id));
+  throw new Failure('notFound', `there is no dead letter "${missing}"`);
+}
+
+/** Dead letters page by page, the latest first. */
+async function* all(
+  letters: DeadLetters,
+  times: { from?: string; to?: string },
+  signal: AbortSignal,
+): AsyncGenerator<DeadLetter, void, undefined> {
   for (let offset = 0; ; offset += PAGE_MAX) {
-    const page = await letters.list({ limit: PAGE_MAX, offset, signal });
-    const found = page.find((letter) => letter.id === id);
-    if (found !== undefined) return found;
-    if (page.length < PAGE_MAX) throw new Failure('notFound', `there is no dead letter "${id}"`);
+    const page = await letters.list({ ...times, limit: PAGE_MAX, offset, signal });
+    yield* page;
+    if (page.length < PAGE_MAX) return;
   }
 }
 

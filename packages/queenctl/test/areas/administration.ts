@@ -122,6 +122,16 @@ test('dead letters: list, show, replay, delete', async (t) => {
     'the oldest first',
   );
   assert.equal(await ok('dlq', 'delete', '--queue', 'a3', '--all', '-y'), '0 dead letters deleted\n');
+
+  // One message that two groups have given up.
+  const shared = client.queue('a3-shared');
+  await shared.push({ data: 1 });
+  for (const group of ['g', 'h'])
+    await client.ack(await shared.group(group).pop({ subscriptionMode: 'all' }), 'dlq');
+  const ids = (await shared.deadLetters.list()).map((letter) => letter.id);
+  await fails(3, /there is no dead letter "0"/, ['dlq', 'delete', ids[0]!, '0', '-y']);
+  await fails(2, /The dead letters of 1 message will be deleted/, ['dlq', 'delete', ...ids]);
+  assert.equal(await ok('dlq', 'delete', ...ids, '-y'), '2 dead letters deleted\n');
 });
 
 test('messages, status, health, switches', async () => {
