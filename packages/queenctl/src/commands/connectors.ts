@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import type { Connector, ConnectorSpec, Queen } from '@queen-mq/client';
 import type { Command } from 'commander';
 import { documentsOf, type Manifest, manifestOf } from '../apply/documents.ts';
@@ -149,7 +150,7 @@ async function atWork({ queen, out, signal }: Call, name: string, waitMs: number
       if (performance.now() >= until)
         throw new Failure('failure', `${name} is still ${phase} after ${duration(waitMs / 1000)}`);
       progress.show(() => `${name}: ${phase}${snapshotOf(connector)}`);
-      await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+      await setTimeout(LOOK_EVERY_MS, undefined, { signal });
     }
   } finally {
     progress.clear();

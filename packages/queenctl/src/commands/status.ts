@@ -1,4 +1,5 @@
-import { type Connector, type Health, RefusedError } from '@queen-mq/client';
+import { setTimeout } from 'node:timers/promises';
+import { AbortedError, type Connector, type Health, RefusedError } from '@queen-mq/client';
 import type { Command } from 'commander';
 import { type Call, does } from '../call.ts';
 import { explain } from '../explain.ts';
@@ -44,31 +45,32 @@ export function statusCommands(program: Command): void {
 async function healthOf(call: Call<{ wait: number }>): Promise<void> {
   const { out, options, signal } = call;
   const until = performance.now() + options.wait;
-  let standings = await brokersOf(call);
-  while (standings.some(({ state }) => state !== 'healthy') && performance.now() < until && !signal.aborted) {
-    await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
-    standings = await brokersOf(call);
+  const look = lookerAt(call);
+  let standings = await look();
+  while (standings.some(({ state }) => state !== 'healthy') && performance.now() < until) {
+    await setTimeout(LOOK_EVERY_MS, undefined, { signal });
+    standings = await look();
   }
   out.rows(standings, COLUMNS, '');
   if (standings.every(({ state }) => state === 'unreachable')) call.ends('unavailable');
   else if (standings.some(({ state }) => state !== 'healthy')) call.ends('failure');
 }
 
-/** Each broker asked by itself, once. */
-function brokersOf(call: Call): Promise<Standing[]> {
-  return Promise.all(
-    call.urls.map(async (url): Promise<Standing> => {
-      const one = call.client({ urls: [url], retry: { retries: 0, overloadedRetries: 0 } });
-      try {
-        const health: Health = await one.admin.health({ signal: call.signal });
-        const state = health.healthy ? 'healthy' : 'unhealthy';
-        return { url, state, version: health.version, database: health.database, error: null };
-      } catch (error) {
-        if (error instanceof TypeError) throw error;
-        return { url, state: 'unreachable', version: null, database: null, error: explain(error).sentence };
-      }
-    }),
-  );
+/** What asks each broker by itself, once. */
+function lookerAt(call: Call): () => Promise<Standing[]> {
+  const retry = { retries: 0, overloadedRetries: 0 };
+  const brokers = call.urls.map((url) => ({ url, queen: call.client({ urls: [url], retry }) }));
+  const ask = async ({ url, queen }: (typeof brokers)[number]): Promise<Standing> => {
+    try {
+      const health: Health = await queen.admin.health({ signal: call.signal });
+      const state = health.healthy ? 'healthy' : 'unhealthy';
+      return { url, state, version: health.version, database: health.database, error: null };
+    } catch (error) {
+      if (error instanceof TypeError || error instanceof AbortedError) throw error;
+      return { url, state: 'unreachable', version: null, database: null, error: explain(error).sentence };
+    }
+  };
+  return () => Promise.all(brokers.map(ask));
 }
 
 interface Overview {
@@ -88,7 +90,7 @@ const BEHIND_SHOWN = 5;
 
 async function statusOf(call: Call): Promise<void> {
   const { queen, out, signal } = call;
-  const brokers = await brokersOf(call);
+  const brokers = await lookerAt(call)();
   // With none of them there, this says why.
   const overview = (await queen.admin.overview({ signal })) as unknown as Overview;
   const [groups, connectors, maintenance, switches] = await Promise.all([

@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import type { LogPart, PartitionHead, Queen } from '@queen-mq/client';
 
 export interface Tailed {
@@ -86,7 +87,7 @@ export class Reader {
         yield await this.#round([...this.#behind].slice(0, PLACES_MAX), 0, signal);
       const known = [...this.#next.keys()];
       if (known.length > 0 && known.length <= WAITED_FOR_MAX) yield await this.#round(known, WAIT_MS, signal);
-      else await pause(LOOK_EVERY_MS, signal);
+      else await setTimeout(LOOK_EVERY_MS, undefined, { signal });
       for await (const heads of this.#heads(signal)) {
         for (const { name, lastOffset, logStart } of heads) {
           // One that is new here came into being after the beginning, so all of it is wanted.
@@ -187,19 +188,4 @@ export class Reader {
     const names = heads.map(({ name }) => name);
     return names.length === 0 ? [] : this.#queen.log.offsetsAt(this.#queue, names, at, { signal });
   }
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    };
-    const timer = setTimeout(() => {
-      signal.removeEventListener('abort', stop);
-      resolve();
-    }, ms);
-    if (signal.aborted) stop();
-    else signal.addEventListener('abort', stop, { once: true });
-  });
 }

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import { clientOf } from '../../../client/test/setup.ts';
-import { closedUrl, fails, json, ok, run } from '../run.ts';
+import { clientOf, until } from '../../../client/test/setup.ts';
+import { closedUrl, ended, fails, json, ok, run, start } from '../run.ts';
 
 test('queues: configure, list, describe, delete', async () => {
   const made = await ok('queues', 'configure', 'a1.in', 'leaseTime=60', 'retryLimit=5');
@@ -132,6 +134,23 @@ test('dead letters: list, show, replay, delete', async (t) => {
   await fails(3, /there is no dead letter "0"/, ['dlq', 'delete', ids[0]!, '0', '-y']);
   await fails(2, /The dead letters of 1 message will be deleted/, ['dlq', 'delete', ...ids]);
   assert.equal(await ok('dlq', 'delete', ...ids, '-y'), '2 dead letters deleted\n');
+});
+
+test('health that waits ends when it is told to', async (t) => {
+  let asked = 0;
+  const server = createServer((_, response) => {
+    asked++;
+    response.writeHead(503).end();
+  });
+  t.after(() => server.close());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const child = await start(['health', '--wait', '10m', '-u', `http://127.0.0.1:${port}`]);
+  const over = ended(child);
+  await until(() => asked >= 2, 30_000);
+  child.kill('SIGINT');
+  const { code, out, err } = await over;
+  assert.deepEqual([code, out, err], [130, '', 'queenctl: interrupted\n']);
 });
 
 test('messages, status, health, switches', async () => {
