@@ -1,9 +1,9 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { LineCounter, parseAllDocuments } from 'yaml';
 import { usage } from '../exit.ts';
 import { textOf } from '../input/lines.ts';
 import { nearest } from '../output/text.ts';
+import { yamlLibrary } from '../output/yaml.ts';
 
 /** A document of a manifest: what is wanted of one queue or connector. */
 export interface Manifest {
@@ -62,6 +62,7 @@ function isDirectory(path: string): boolean {
 
 /** The documents of a YAML or JSON text that are not empty. @throws Failure for a text that is neither */
 export function documentsOf(text: string, name: string): { value: unknown; where: string }[] {
+  const { LineCounter, parseAllDocuments } = yamlLibrary();
   const lines = new LineCounter();
   const found: { value: unknown; where: string }[] = [];
   for (const document of parseAllDocuments(text, { lineCounter: lines, prettyErrors: false })) {

@@ -1,6 +1,9 @@
-import { stringify } from 'yaml';
+import { createRequire } from 'node:module';
 import { digitsOf } from './exact_json.ts';
 import { harmless } from './text.ts';
+
+/** The library, once there is YAML to read or to write: most commands have none, and start sooner without it. */
+export const yamlLibrary: () => typeof import('yaml') = () => createRequire(import.meta.url)('yaml');
 
 /** Numbers that `parseExact` kept are written with their own digits. */
 const digits = {
@@ -14,7 +17,7 @@ const digits = {
 };
 
 export function yamlOf(document: unknown): string {
-  const text = stringify(plain(document), {
+  const text = yamlLibrary().stringify(plain(document), {
     customTags: [digits],
     lineWidth: 0,
     aliasDuplicateObjects: false,
