@@ -1,4 +1,5 @@
 import { jsonText } from '../output/exact_json.ts';
+
 /** A place in a document where two of them differ. Undefined: it is not there. */
 export interface Change {
   readonly path: string;

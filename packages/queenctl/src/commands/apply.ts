@@ -8,6 +8,7 @@ import { checkQueue, queuePlan } from '../apply/queue_plan.ts';
 import { type Call, does } from '../call.ts';
 import { type ExitName, usage } from '../exit.ts';
 import { explain } from '../explain.ts';
+import { again } from '../input/values.ts';
 import { count } from '../output/text.ts';
 import { examples } from './examples.ts';
 
@@ -44,7 +45,7 @@ export function applyCommand(program: Command): void {
   const command = program
     .command('apply')
     .description('make queues and connectors as manifests want them, and show what changes')
-    .option('-f, --file <path>', 'file, directory, or - for standard input; may be given again', collect)
+    .option('-f, --file <path>', 'file, directory, or - for standard input; may be given again', again)
     .option('--dry-run', 'show what would change, and change nothing')
     .option('--exit-code', 'with --dry-run: end with 8 when something would change')
     .option('--merge', 'options of a queue that a manifest does not name stay as they are')
@@ -73,10 +74,6 @@ Options of a queue that are not named go back to their defaults, unless --merge 
 the environment (passwordEnv) or a file (passwordFile); without one the stored one stays.
 
 All documents are checked before the first is applied. One that fails leaves the others alone.`;
-
-function collect(file: string, before: string[] | undefined): string[] {
-  return [...(before ?? []), file];
-}
 
 async function apply(call: Call<Options>): Promise<void> {
   const { options } = call;

@@ -162,12 +162,7 @@ async function put(
   text: string,
   expect: number | undefined,
 ): Promise<void> {
-  let value: unknown;
-  try {
-    value = payload(text === '-' ? await textOf('-') : text, options.text === true);
-  } catch (error) {
-    throw usage(`the value is no JSON: ${(error as Error).message}`);
-  }
+  const value = payload(text === '-' ? await textOf('-') : text, options.text === true, 'the value');
   const result = await queen.kv(namespace).put(key, value, { ...lifeOf(options.ttl), expect, signal });
   applied(result, namespace);
   out.one(result, () => `${key} is written, version ${result.version}\n`);

@@ -9,7 +9,7 @@ import type { Command } from 'commander';
 import { type Call, does } from '../call.ts';
 import { Failure, usage } from '../exit.ts';
 import { type Line, linesOf, type Source, sourceOf } from '../input/lines.ts';
-import { at, integer, payload } from '../input/values.ts';
+import { again, at, integer, payload } from '../input/values.ts';
 import { digitsOf } from '../output/exact_json.ts';
 import { Progress } from '../output/progress.ts';
 import type { Column } from '../output/table.ts';
@@ -42,11 +42,7 @@ export function pushCommand(program: Command): void {
     .option('--key <path>', 'partition: what this path finds in the payload (customer.id)')
     .option('--transaction-id <id>', 'of the one payload that is given')
     .option('--id-key <path>', 'transactionId: what this path finds in the payload')
-    .option(
-      '-f, --file <file>',
-      'read payloads from a file, - for standard input; may be given again',
-      collect,
-    )
+    .option('-f, --file <file>', 'read payloads from a file, - for standard input; may be given again', again)
     .option('--text', 'payloads are texts, not JSON')
     .option('--envelope', 'lines are {"data", "partition"?, "transactionId"?}, as tail and pop print them')
     .option('--batch <n>', 'messages in one request', integer(1, 10_000), 500)
@@ -63,10 +59,6 @@ export function pushCommand(program: Command): void {
     'after',
     '\nWhat is pushed again with the transactionId that it had is not stored twice, so a push of a file with --id-key\nthat was cut off can be repeated.',
   );
-}
-
-function collect(file: string, before: string[] | undefined): string[] {
-  return [...(before ?? []), file];
 }
 
 async function push(call: Call<Options>, queue: string, payloads: readonly string[]): Promise<void> {
@@ -217,12 +209,7 @@ async function pushFiles(call: Call<Options>, queue: string, sources: readonly S
 
 /** @param where the payload stands, for what is said about it */
 function messageOf(text: string, options: Options, where: string): NewMessage {
-  let value: unknown;
-  try {
-    value = payload(text, options.text === true);
-  } catch (error) {
-    throw usage(`${where} is no JSON: ${(error as Error).message}`);
-  }
+  const value = payload(text, options.text === true, where);
   if (options.envelope === true) return envelopeOf(value, options, where);
   const { partition, key, idKey } = options;
   return {

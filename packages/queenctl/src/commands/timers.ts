@@ -56,12 +56,7 @@ export function timerCommands(program: Command): void {
         if ((options.in === undefined) === (options.at === undefined))
           throw usage('--in or --at is needed, and one of them');
         const due = options.in === undefined ? { at: options.at! } : { delayMs: options.in };
-        let data: unknown;
-        try {
-          data = payload(text, options.text === true);
-        } catch (error) {
-          throw usage(`the payload is no JSON: ${(error as Error).message}`);
-        }
+        const data = payload(text, options.text === true, 'the payload');
         const result = await queen
           .queue(queue)
           .timers.schedule(key, { ...due, data, partition, transactionId }, { signal });

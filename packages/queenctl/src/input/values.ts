@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from 'commander';
+import { usage } from '../exit.ts';
 import { parseExact } from '../output/exact_json.ts';
 
 /** Readers of what is typed. Each throws with what is allowed; commander puts the name of the option in front. */
@@ -83,19 +84,24 @@ export function size(text: string): number {
   return Number(match[1]) * unit;
 }
 
-/** Several of an option: given again, or with commas. */
+/** Several of an option: given again. */
+export function again(text: string, before: readonly string[] | undefined): string[] {
+  return [...(before ?? []), text];
+}
+
+/** The same, also with commas. */
 export function several(text: string, before: readonly string[] | undefined): string[] {
   return [...(before ?? []), ...text.split(',').filter((each) => each !== '')];
 }
 
-/** JSON as it was typed, or a text as it is. */
-export function payload(text: string, isText: boolean): unknown {
+/** JSON as it was typed, or a text as it is. @throws Failure that says of `what` that it is no JSON */
+export function payload(text: string, isText: boolean, what: string): unknown {
   if (isText) return text;
   try {
     return parseExact(text);
   } catch (error) {
     const hint = /^[\w.-]/.test(text.trim()) ? `: a text is '${JSON.stringify(text)}', or give --text` : '';
-    throw new InvalidArgumentError(`${(error as Error).message}${hint}`);
+    throw usage(`${what} is no JSON: ${(error as Error).message}${hint}`);
   }
 }
 

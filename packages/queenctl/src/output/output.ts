@@ -10,11 +10,6 @@ export type Format = (typeof FORMATS)[number];
 type Style = Parameters<typeof styleText>[0];
 type Pairs = Parameters<typeof facts>[0];
 
-export interface Streams {
-  readonly out: NodeJS.WriteStream;
-  readonly err: NodeJS.WriteStream;
-}
-
 /**
  * What is printed, and where: data goes to standard output in the format that was asked for, what is said about the work
  * to standard error. With `json` a command prints one document; what has no end, or is one message after the other, is one
@@ -22,17 +17,11 @@ export interface Streams {
  */
 export class Output {
   readonly format: Format;
-  readonly #streams: Streams;
   readonly #quiet: boolean;
 
-  constructor(
-    format: Format,
-    quiet: boolean,
-    streams: Streams = { out: process.stdout, err: process.stderr },
-  ) {
+  constructor(format: Format, quiet: boolean) {
     this.format = format;
     this.#quiet = quiet;
-    this.#streams = streams;
   }
 
   get forPeople(): boolean {
@@ -41,7 +30,7 @@ export class Output {
 
   /** Columns of the terminal; undefined when standard output is none. */
   get width(): number | undefined {
-    return this.#streams.out.isTTY ? this.#streams.out.columns : undefined;
+    return process.stdout.isTTY ? process.stdout.columns : undefined;
   }
 
   /** Rows as a table, or an array. @param none what people are told when there are no rows */
@@ -74,26 +63,26 @@ export class Output {
 
   /** For people, beside the data: to standard error, unless they want quiet. */
   note(text: string): void {
-    if (!this.#quiet) this.#streams.err.write(`${text}\n`);
+    if (!this.#quiet) process.stderr.write(`${text}\n`);
   }
 
   /** What must not go unseen. */
   warn(text: string): void {
-    this.#streams.err.write(`${styled('yellow', 'warning:', this.#streams.err)} ${harmless(text)}\n`);
+    process.stderr.write(`${styled('yellow', 'warning:', process.stderr)} ${harmless(text)}\n`);
   }
 
   write(text: string): void {
-    this.#streams.out.write(text);
+    process.stdout.write(text);
   }
 
   /** Coloured where standard output is a terminal and NO_COLOR is not set. */
   colour(style: Style, text: string): string {
-    return styled(style, text, this.#streams.out);
+    return styled(style, text, process.stdout);
   }
 
   /** Standard error when progress may be drawn on it; else null. */
   get progress(): NodeJS.WriteStream | null {
-    return this.#quiet || !this.#streams.err.isTTY ? null : this.#streams.err;
+    return this.#quiet || !process.stderr.isTTY ? null : process.stderr;
   }
 
   #document(document: unknown): void {
