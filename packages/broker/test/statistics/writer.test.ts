@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { freshDatabase } from '../../../../test/kit/postgres.ts';
+import { until } from '../../../../test/kit/until.ts';
 import { Ledger } from '../../src/engine/statistics/ledger.ts';
 import { MetricsWriter, type WriterDeps } from '../../src/engine/statistics/writer.ts';
 import { DEFAULT_TENANT } from '../../src/engine/types.ts';
@@ -126,9 +127,8 @@ test('an answer that is lost does not count twice, an outage loses nothing', asy
   assert.equal(await total(), 3);
   ledger.stored(DEFAULT_TENANT, 'q', 4);
   await assert.rejects(writer.flush());
-  mood = 'well';
-  await writer.flush();
   assert.equal(await total(), 3, 'the same flush, known by its number');
+  mood = 'well';
   await writer.flush();
   assert.equal(await total(), 7);
 
@@ -150,6 +150,50 @@ test('an answer that is lost does not count twice, an outage loses nothing', asy
   ledger.stored(DEFAULT_TENANT, 'q', 1);
   await writer.flush();
   assert.equal(await total(), 13, 'what is refused for what it is goes, and what follows is written');
+});
+
+test('a stop writes also what was counted while a flush was on its way', async (t) => {
+  const database = await freshDatabase(t);
+  const db = await database.open();
+  t.after(() => db.close());
+  await partitionOf(db, 'q', 'p');
+  const gate = Promise.withResolvers<void>();
+  const { ledger, writer } = open(db, {
+    run: async (work) => {
+      await gate.promise;
+      return work(db);
+    },
+  });
+  writer.start();
+  ledger.stored(DEFAULT_TENANT, 'q', 3);
+  const flushing = writer.flush();
+  await until('the flush has what was counted', async () => ledger.empty);
+  ledger.stored(DEFAULT_TENANT, 'q', 4);
+  const stopped = writer.stop();
+  gate.resolve();
+  await Promise.all([flushing, stopped]);
+  assert.equal((await clusterTotals(db))!.push_messages, 7);
+});
+
+test('an outage before a stop: what it left and what came after it are written', async (t) => {
+  const database = await freshDatabase(t);
+  const db = await database.open();
+  t.after(() => db.close());
+  await partitionOf(db, 'q', 'p');
+  let away = true;
+  const { ledger, writer } = open(db, {
+    run: async (work) => {
+      if (away) throw new StoreError('unavailable', 'pool', 'away');
+      return work(db);
+    },
+  });
+  writer.start();
+  ledger.stored(DEFAULT_TENANT, 'q', 3);
+  await assert.rejects(writer.flush());
+  ledger.stored(DEFAULT_TENANT, 'q', 4);
+  away = false;
+  await writer.stop();
+  assert.equal((await clusterTotals(db))!.push_messages, 7);
 });
 
 test('a flush with very many queues is several statements and one row of the broker', async (t) => {

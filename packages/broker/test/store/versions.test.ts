@@ -8,6 +8,7 @@ import { freshDatabase, type TestDatabase } from '../../../../test/kit/postgres.
 const VERSIONS = 3_000;
 /** What one more message or another page split may cost. */
 const SLACK_PAGES = 15;
+const ROUNDS = 4;
 
 async function connect(t: Cleanup, database: TestDatabase): Promise<pg.Client> {
   const { hosts, user, database: name } = database.options;
@@ -53,9 +54,16 @@ test('row versions that somebody keeps do not make push, claim and ack visit mor
     claimAgain: await pages(CLAIM),
     ackWhole: await pages(ackWhole(offset++)),
   });
-  // The first calls of a session read the catalogs.
-  for (let i = 0; i < 3; i++) await round();
-  const before = await round();
+  /**
+   * What each call visits at least. A call that finds its plans or its look-ups of the catalogs outdated, since the
+   * session is new or autovacuum has come to a table, reads a hundred pages more, once; versions are visited every time.
+   */
+  const least = async () => {
+    const rounds: Awaited<ReturnType<typeof round>>[] = [];
+    for (let i = 0; i < ROUNDS; i++) rounds.push(await round());
+    return (call: keyof (typeof rounds)[number]) => Math.min(...rounds.map((each) => each[call]));
+  };
+  const before = await least();
 
   const reporter = await connect(t, database);
   await reporter.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
@@ -70,15 +78,16 @@ test('row versions that somebody keeps do not make push, claim and ack visit mor
   const kept = await pages('(SELECT * FROM queen.log_partitions WHERE id = 1) x');
   assert.ok(kept > 30, `the versions are there: ${kept} pages`);
 
-  await round();
-  const during = await round();
-  t.diagnostic(JSON.stringify({ before, during, kept }));
+  const during = await least();
   for (const call of ['push', 'claim', 'ack', 'ackWhole'] as const) {
-    assert.ok(during[call] <= before[call] + SLACK_PAGES, `${call}: ${during[call]}, before ${before[call]}`);
+    const [now, then] = [during(call), before(call)];
+    t.diagnostic(`${call}: ${now} pages, before ${then}, of ${kept}`);
+    assert.ok(now <= then + SLACK_PAGES, `${call}: ${now}, before ${then}`);
   }
   const { rows } = await client.query(
     'SELECT committed, last_offset FROM queen.log_consumers c JOIN queen.log_partitions p ON p.id = c.partition_id WHERE consumer_group = $1',
     ['g'],
   );
-  assert.deepEqual(rows, [{ committed: '11', last_offset: '11' }]);
+  const last = String(offset - 1);
+  assert.deepEqual(rows, [{ committed: last, last_offset: last }]);
 });

@@ -88,7 +88,7 @@ export class MetricsWriter {
     const { clock, log } = this.#deps;
     const late = Promise.withResolvers<void>();
     const timer = clock.after(STOP_MS, late.resolve);
-    const last = this.flush().catch((err) => log.warn({ err }, 'the last numbers were not written down'));
+    const last = this.#rest().catch((err) => log.warn({ err }, 'the last numbers were not written down'));
     await Promise.race([last, late.promise]);
     timer.cancel();
   }
@@ -103,17 +103,26 @@ export class MetricsWriter {
 
   /** For a reader: whatever this broker has answered before is written down. Never rejects. */
   async freshen(): Promise<void> {
+    await this.#rest().catch((err) => this.#deps.log.warn({ err }, 'numbers not written down yet'));
+  }
+
+  async #rest(): Promise<void> {
     // That one may have begun before the last answer.
     await this.#running?.catch(() => {});
     const { clock, ledger } = this.#deps;
     const recent = clock.now() - this.#takenAt < GAUGES_MS;
     if (recent && ledger.empty && this.#unsent.length === 0) return;
-    await this.flush().catch((err) => this.#deps.log.warn({ err }, 'numbers not written down yet'));
+    await this.flush();
   }
 
   async #flush(): Promise<void> {
-    // What was counted while the database was away goes with the next one.
-    if (this.#unsent.length === 0) this.#pack();
+    // What an outage has left goes first: as long as the database does not take it, the ledger goes on counting.
+    await this.#send();
+    this.#pack();
+    await this.#send();
+  }
+
+  async #send(): Promise<void> {
     while (this.#unsent.length > 0) {
       const { endedAt, ...flush } = this.#unsent[0]!;
       try {
