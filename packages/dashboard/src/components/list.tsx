@@ -11,6 +11,16 @@ export interface ListState {
   limit: number;
 }
 
+/** How many rows the page skips: whole, and not below 0, whatever the address says. */
+export function useOffset(): [offset: number, onOffset: (offset: number) => void] {
+  const [search, change] = useSearch();
+  const offset = Number(search.get('offset') ?? 0);
+  return [
+    Number.isSafeInteger(offset) && offset > 0 ? offset : 0,
+    (next) => change({ offset: next === 0 ? null : next }),
+  ];
+}
+
 /**
  * @param sort what the list is ordered by unless the address says otherwise
  * @param first in which order it begins
@@ -25,12 +35,12 @@ export function useList(
   // Another column begins upwards, whatever this one does.
   const usual = (column: string) => (column === sort ? first : 'asc');
   const descending = (search.get('order') ?? usual(by)) === 'desc';
-  const offset = Number(search.get('offset') ?? 0);
+  const [offset, onOffset] = useOffset();
   return {
     search: search.get('search') ?? '',
     sort: by,
     order: descending ? 'desc' : 'asc',
-    offset: Number.isSafeInteger(offset) && offset > 0 ? offset : 0,
+    offset,
     limit,
     sorting: {
       by,
@@ -44,7 +54,7 @@ export function useList(
         });
       },
     },
-    onOffset: (next) => change({ offset: next === 0 ? null : next }),
+    onOffset,
   };
 }
 

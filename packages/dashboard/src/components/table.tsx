@@ -136,10 +136,35 @@ function Head<Row>({ column, sorting }: { column: Column<Row>; sorting: Sorting 
   );
 }
 
+interface PagedTableProps<Row> extends TableProps<Row>, Omit<PagerProps, 'shown'> {}
+
+/** A table that shows one page of its rows, with the way to the others beneath it. */
+export function PagedTable<Row>(props: PagedTableProps<Row>) {
+  const { noun, nouns, offset, limit, total, onOffset, ...table } = props;
+  const shown = table.rows.length;
+  return (
+    <>
+      <Table {...table} />
+      {(shown > 0 || offset > 0) && (
+        <Pager
+          noun={noun}
+          nouns={nouns}
+          offset={offset}
+          limit={limit}
+          shown={shown}
+          // Behind the last page the broker may not know it.
+          total={shown === 0 ? null : total}
+          onOffset={onOffset}
+        />
+      )}
+    </>
+  );
+}
+
 interface PagerProps {
   /** Of what the table shows: `partition`. */
   noun: string;
-  nouns?: string;
+  nouns?: string | undefined;
   offset: number;
   limit: number;
   /** Rows on this page. */
@@ -149,8 +174,8 @@ interface PagerProps {
   onOffset: (offset: number) => void;
 }
 
-/** Pages by number of rows to skip. Nothing when everything is on the only page. */
-export function Pager({ noun, nouns, offset, limit, shown, total, onOffset }: PagerProps) {
+/** Pages by number of rows to skip; only their number when all of them are on this page. */
+function Pager({ noun, nouns, offset, limit, shown, total, onOffset }: PagerProps) {
   const more = total === null ? shown === limit : offset + shown < total;
   if (offset === 0 && !more) {
     return (
@@ -159,12 +184,11 @@ export function Pager({ noun, nouns, offset, limit, shown, total, onOffset }: Pa
       </div>
     );
   }
-  const from = shown === 0 ? 0 : offset + 1;
   const last = total === null ? null : Math.max(0, Math.floor((total - 1) / limit) * limit);
   return (
     <nav class="pager" aria-label={`Pages of ${nouns ?? `${noun}s`}`}>
       <span role="status">
-        {whole(from)} to {whole(offset + shown)}
+        {shown === 0 ? 'Behind the last page' : `${whole(offset + 1)} to ${whole(offset + shown)}`}
         {total !== null && ` of ${plural(total, noun, nouns)}`}
       </span>
       <div class="actions">
@@ -201,7 +225,8 @@ export function CursorPager({ nouns, trail, next, onTrail }: CursorPagerProps) {
   );
 }
 
-function Step({ text, off, go }: { text: string; off: boolean; go: () => void }) {
+/** A button of a pager. */
+export function Step({ text, off, go }: { text: string; off: boolean; go: () => void }) {
   return (
     <button type="button" class="button small" aria-disabled={off} onClick={() => !off && go()}>
       {text}

@@ -5,8 +5,9 @@ import { useRights } from '../api/identity.ts';
 import { usePoll } from '../api/poll.ts';
 import { connectorPath, type End, NEW_CONNECTOR, PhaseBadge, ways } from '../components/connectors.tsx';
 import { NameFilter } from '../components/filter.tsx';
+import { useOffset } from '../components/list.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
-import { type Column, Pager, Table } from '../components/table.tsx';
+import { type Column, PagedTable } from '../components/table.tsx';
 import { bytes, plural } from '../format.ts';
 import { useSearch } from '../router.ts';
 
@@ -21,10 +22,10 @@ export default function ConnectorsPage() {
     (signal) => listGroups({ sort: 'lag', order: 'desc', limit: GROUPS, offset: 0 }, signal),
     { everyMs: 15_000 },
   );
-  const [search, change] = useSearch();
+  const [search] = useSearch();
   const { admin } = useRights();
   const wanted = search.get('search') ?? '';
-  const offset = Math.max(0, Number.parseInt(search.get('offset') ?? '0', 10) || 0);
+  const [offset, onOffset] = useOffset();
   return (
     <Page
       title="Connectors"
@@ -49,7 +50,7 @@ export default function ConnectorsPage() {
                     <NameFilter label="Part of the name" name="search" />
                   </div>
                 )}
-                <Table
+                <PagedTable
                   caption="Connectors"
                   columns={columnsOf(lags.data?.groups ?? [])}
                   rows={rows}
@@ -66,17 +67,12 @@ export default function ConnectorsPage() {
                       <Empty title="No connector is like that" />
                     )
                   }
+                  noun="connector"
+                  offset={offset}
+                  limit={LIMIT}
+                  total={found.length}
+                  onOffset={onOffset}
                 />
-                {found.length > 0 && (
-                  <Pager
-                    noun="connector"
-                    offset={offset}
-                    limit={LIMIT}
-                    shown={rows.length}
-                    total={found.length}
-                    onOffset={(to) => change({ offset: to === 0 ? null : to })}
-                  />
-                )}
               </>
             );
           }}

@@ -6,10 +6,11 @@ import { usePoll } from '../api/poll.ts';
 import { Action } from '../components/action.tsx';
 import { confirm } from '../components/dialog.tsx';
 import { NameFilter } from '../components/filter.tsx';
+import { useOffset } from '../components/list.tsx';
 import { Group, PartitionLink, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { ReplayDialog, type ReplayOf } from '../components/replay.tsx';
-import { type Column, Pager, Table } from '../components/table.tsx';
+import { type Column, PagedTable, Table } from '../components/table.tsx';
 import { Ago } from '../components/time.tsx';
 import { toast } from '../components/toasts.tsx';
 import { plural, whole } from '../format.ts';
@@ -21,10 +22,10 @@ const COMPARED = 1_000;
 const REASONS = 8;
 
 export default function DeadLettersPage() {
-  const [search, change] = useSearch();
+  const [search] = useSearch();
   const queue = search.get('queue');
   const group = search.get('group');
-  const offset = Math.max(0, Number.parseInt(search.get('offset') ?? '0', 10) || 0);
+  const [offset, onOffset] = useOffset();
   const filter = { queue, consumerGroup: group };
   const key = JSON.stringify([queue, group, offset]);
   const list = usePoll(
@@ -66,25 +67,18 @@ export default function DeadLettersPage() {
         <Bulk selected={selected} total={total} filter={filter} onReplay={setReplaying} onChanged={changed} />
         <Shown of={list}>
           {({ messages }) => (
-            <>
-              <Table
-                caption="Dead letters"
-                columns={columns(selected, rows, choose, setChosen)}
-                rows={messages}
-                id={({ id }) => id}
-                empty={<Nothing filtered={queue !== null || group !== null || offset > 0} />}
-              />
-              {total > 0 && (
-                <Pager
-                  noun="dead letter"
-                  offset={offset}
-                  limit={LIMIT}
-                  shown={messages.length}
-                  total={total}
-                  onOffset={(to) => change({ offset: to === 0 ? null : to })}
-                />
-              )}
-            </>
+            <PagedTable
+              caption="Dead letters"
+              columns={columns(selected, rows, choose, setChosen)}
+              rows={messages}
+              id={({ id }) => id}
+              empty={<Nothing filtered={queue !== null || group !== null || offset > 0} />}
+              noun="dead letter"
+              offset={offset}
+              limit={LIMIT}
+              total={total}
+              onOffset={onOffset}
+            />
           )}
         </Shown>
       </Card>

@@ -6,7 +6,7 @@ import { destroyGroup, GROUP_QUEUE_COLUMNS } from '../components/groups.tsx';
 import { SearchBox, useList } from '../components/list.tsx';
 import { groupName } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
-import { Pager, Table } from '../components/table.tsx';
+import { PagedTable } from '../components/table.tsx';
 import { navigate } from '../router.ts';
 import type { PageParams } from '../routes.ts';
 
@@ -37,34 +37,27 @@ export default function GroupPage({ params }: { params: PageParams }) {
       <Card title="Queues" note="Counted now" actions={<SearchBox label="Search by queue" />}>
         <Shown of={groups}>
           {({ groups: rows, pagination: { total } }) => (
-            <>
-              <Table
-                caption={`Queues of ${groupName(group)}`}
-                columns={GROUP_QUEUE_COLUMNS}
-                rows={rows}
-                id={({ queueName }) => queueName}
-                sorting={sorting}
-                empty={
-                  query.search === '' ? (
-                    <Empty title="Nobody knows this group">
-                      <p>It has not popped yet, or was deleted.</p>
-                    </Empty>
-                  ) : (
-                    <Empty title="No queue is like that" />
-                  )
-                }
-              />
-              {total > 0 && (
-                <Pager
-                  noun="queue"
-                  offset={query.offset}
-                  limit={query.limit}
-                  shown={rows.length}
-                  total={total}
-                  onOffset={onOffset}
-                />
-              )}
-            </>
+            <PagedTable
+              caption={`Queues of ${groupName(group)}`}
+              columns={GROUP_QUEUE_COLUMNS}
+              rows={rows}
+              id={({ queueName }) => queueName}
+              sorting={sorting}
+              empty={
+                query.search === '' ? (
+                  <Empty title="Nobody knows this group">
+                    <p>It has not popped yet, or was deleted.</p>
+                  </Empty>
+                ) : (
+                  <Empty title="No queue is like that" />
+                )
+              }
+              noun="queue"
+              offset={query.offset}
+              limit={query.limit}
+              total={total}
+              onOffset={onOffset}
+            />
           )}
         </Shown>
       </Card>

@@ -9,7 +9,7 @@ import { groupName, groupPath, PartitionLink, queuePath } from '../components/me
 import { Observed } from '../components/observed.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { SeekDialog } from '../components/seek.tsx';
-import { type Column, Pager, Table } from '../components/table.tsx';
+import { type Column, PagedTable } from '../components/table.tsx';
 import { Badge, Tile, Tiles } from '../components/tiles.tsx';
 import { compact, duration, whole } from '../format.ts';
 import { navigate } from '../router.ts';
@@ -79,34 +79,27 @@ export default function GroupOnQueuePage({ params }: { params: PageParams }) {
       >
         <Shown of={live}>
           {({ partitions, pagination: { total } }) => (
-            <>
-              <Table
-                caption={`Partitions of ${queue} for ${name}`}
-                columns={columnsOf(queue, (partition) => setMoving({ partition }))}
-                rows={partitions}
-                id={({ partitionId }) => partitionId}
-                sorting={sorting}
-                empty={
-                  query.search === '' ? (
-                    <Empty title="This group is in no partition of the queue">
-                      <p>It has not popped here yet, was deleted, or the queue has no messages.</p>
-                    </Empty>
-                  ) : (
-                    <Empty title="No partition is like that" />
-                  )
-                }
-              />
-              {total > 0 && (
-                <Pager
-                  noun="partition"
-                  offset={query.offset}
-                  limit={query.limit}
-                  shown={partitions.length}
-                  total={total}
-                  onOffset={onOffset}
-                />
-              )}
-            </>
+            <PagedTable
+              caption={`Partitions of ${queue} for ${name}`}
+              columns={columnsOf(queue, (partition) => setMoving({ partition }))}
+              rows={partitions}
+              id={({ partitionId }) => partitionId}
+              sorting={sorting}
+              empty={
+                query.search === '' ? (
+                  <Empty title="This group is in no partition of the queue">
+                    <p>It has not popped here yet, was deleted, or the queue has no messages.</p>
+                  </Empty>
+                ) : (
+                  <Empty title="No partition is like that" />
+                )
+              }
+              noun="partition"
+              offset={query.offset}
+              limit={query.limit}
+              total={total}
+              onOffset={onOffset}
+            />
           )}
         </Shown>
       </Card>

@@ -4,7 +4,7 @@ import { usePoll } from '../api/poll.ts';
 import { GROUP_COLUMNS } from '../components/groups.tsx';
 import { SearchBox, useList } from '../components/list.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
-import { Pager, Table } from '../components/table.tsx';
+import { PagedTable } from '../components/table.tsx';
 
 /** All of their cursors are counted for it. */
 const EVERY_MS = 10_000;
@@ -24,37 +24,30 @@ export default function GroupsPage() {
       >
         <Shown of={groups}>
           {({ groups: rows, pagination: { total } }) => (
-            <>
-              <Table
-                caption="Consumer groups"
-                columns={GROUP_COLUMNS}
-                rows={rows}
-                id={({ name, queueName }) => `${name}\n${queueName}`}
-                sorting={sorting}
-                empty={
-                  query.search === '' && query.offset === 0 ? (
-                    <Empty title="There are no consumer groups yet">
-                      <p>A group is made by its first pop.</p>
-                    </Empty>
-                  ) : (
-                    <Empty title="No group is like that">
-                      <a href="/groups">Show all of them</a>
-                    </Empty>
-                  )
-                }
-              />
-              {total > 0 && (
-                <Pager
-                  noun="group on a queue"
-                  nouns="groups on queues"
-                  offset={query.offset}
-                  limit={query.limit}
-                  shown={rows.length}
-                  total={total}
-                  onOffset={onOffset}
-                />
-              )}
-            </>
+            <PagedTable
+              caption="Consumer groups"
+              columns={GROUP_COLUMNS}
+              rows={rows}
+              id={({ name, queueName }) => `${name}\n${queueName}`}
+              sorting={sorting}
+              empty={
+                query.search === '' && query.offset === 0 ? (
+                  <Empty title="There are no consumer groups yet">
+                    <p>A group is made by its first pop.</p>
+                  </Empty>
+                ) : (
+                  <Empty title="No group is like that">
+                    <a href="/groups">Show all of them</a>
+                  </Empty>
+                )
+              }
+              noun="group on a queue"
+              nouns="groups on queues"
+              offset={query.offset}
+              limit={query.limit}
+              total={total}
+              onOffset={onOffset}
+            />
           )}
         </Shown>
       </Card>

@@ -4,9 +4,10 @@ import { ApiError } from '../api/client.ts';
 import { type FoundMessage, findMessages, listMessages, type MessageRow } from '../api/messages.ts';
 import { usePoll } from '../api/poll.ts';
 import { listQueues } from '../api/queues.ts';
+import { useOffset } from '../components/list.tsx';
 import { Glimpse, messagePath, partitionPath, queuePath, Status } from '../components/messages.tsx';
 import { Card, Empty, ErrorNote, Page, Shown } from '../components/page.tsx';
-import { type Column, Pager, Table } from '../components/table.tsx';
+import { type Column, PagedTable, Table } from '../components/table.tsx';
 import { Badge } from '../components/tiles.tsx';
 import { Ago, Moment } from '../components/time.tsx';
 import { whole } from '../format.ts';
@@ -222,7 +223,7 @@ function Newest() {
   const [search, change] = useSearch();
   const value = (name: string) => search.get(name) ?? '';
   const back = BACK.find(([hours]) => hours === value('back'))?.[0] ?? '1';
-  const offset = Math.max(0, Number(value('offset')) || 0);
+  const [offset, onOffset] = useOffset();
   const filters = { queue: value('queue'), partition: value('partition'), status: value('status') };
   const key = JSON.stringify({ ...filters, back, offset });
   const messages = usePoll(
@@ -305,27 +306,22 @@ function Newest() {
       </form>
       <Shown of={messages}>
         {({ messages: rows }) => (
-          <>
-            <Table
-              caption="Newest messages"
-              columns={COLUMNS}
-              rows={rows}
-              id={({ partitionId, offset: at }) => `${partitionId}/${at}`}
-              empty={
-                <Empty title={narrowed ? 'No message is like that' : 'No messages in this time'}>
-                  <p>Look further back, or narrow less.</p>
-                </Empty>
-              }
-            />
-            <Pager
-              noun="message"
-              offset={offset}
-              limit={LIMIT}
-              shown={rows.length}
-              total={null}
-              onOffset={(next) => change({ offset: next === 0 ? null : next })}
-            />
-          </>
+          <PagedTable
+            caption="Newest messages"
+            columns={COLUMNS}
+            rows={rows}
+            id={({ partitionId, offset: at }) => `${partitionId}/${at}`}
+            empty={
+              <Empty title={narrowed ? 'No message is like that' : 'No messages in this time'}>
+                <p>Look further back, or narrow less.</p>
+              </Empty>
+            }
+            noun="message"
+            offset={offset}
+            limit={LIMIT}
+            total={null}
+            onOffset={onOffset}
+          />
         )}
       </Shown>
     </Card>

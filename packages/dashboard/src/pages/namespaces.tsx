@@ -5,8 +5,9 @@ import { usePoll } from '../api/poll.ts';
 import { Action } from '../components/action.tsx';
 import { NameFilter } from '../components/filter.tsx';
 import { EntryForm } from '../components/kv_form.tsx';
+import { useOffset } from '../components/list.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
-import { type Column, Pager, Table } from '../components/table.tsx';
+import { type Column, PagedTable } from '../components/table.tsx';
 import { toast } from '../components/toasts.tsx';
 import { whole } from '../format.ts';
 import { navigate, useSearch } from '../router.ts';
@@ -24,10 +25,10 @@ const COLUMNS: readonly Column<Namespace>[] = [
 
 export default function NamespacesPage() {
   const namespaces = usePoll('namespaces', listNamespaces, { everyMs: 10_000 });
-  const [search, change] = useSearch();
+  const [search] = useSearch();
   const [adding, setAdding] = useState(false);
   const wanted = search.get('search') ?? '';
-  const offset = Math.max(0, Number.parseInt(search.get('offset') ?? '0', 10) || 0);
+  const [offset, onOffset] = useOffset();
   return (
     <Page
       title="Keys and values"
@@ -50,7 +51,7 @@ export default function NamespacesPage() {
                     <NameFilter label="Part of the name" name="search" />
                   </div>
                 )}
-                <Table
+                <PagedTable
                   caption="Namespaces"
                   columns={COLUMNS}
                   rows={rows}
@@ -67,17 +68,12 @@ export default function NamespacesPage() {
                       <Empty title="No namespace is like that" />
                     )
                   }
+                  noun="namespace"
+                  offset={offset}
+                  limit={LIMIT}
+                  total={found.length}
+                  onOffset={onOffset}
                 />
-                {found.length > 0 && (
-                  <Pager
-                    noun="namespace"
-                    offset={offset}
-                    limit={LIMIT}
-                    shown={rows.length}
-                    total={found.length}
-                    onOffset={(to) => change({ offset: to === 0 ? null : to })}
-                  />
-                )}
               </>
             );
           }}

@@ -8,7 +8,7 @@ import { partitionPath, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { QueueTabs } from '../components/queue_tabs.tsx';
 import { RangeChoice, useRange } from '../components/range.tsx';
-import { type Column, Pager, type Sorting, Table } from '../components/table.tsx';
+import { type Column, PagedTable, type Sorting } from '../components/table.tsx';
 import { Tile, Tiles } from '../components/tiles.tsx';
 import { Ago } from '../components/time.tsx';
 import { compact, duration, rate, whole } from '../format.ts';
@@ -181,33 +181,28 @@ function Partitions({ live, searched, sorting, onOffset }: PartitionsProps) {
   ];
   const { limit, offset, total } = live.pagination;
   return (
-    <>
-      <Table
-        caption={`Partitions of ${name}`}
-        columns={columns}
-        rows={live.partitions}
-        id={({ id }) => id}
-        sorting={sorting}
-        empty={
-          searched || offset > 0 ? (
-            <Empty title="No partition is like that">
-              <a href={queuePath(name)}>Show all of them</a>
-            </Empty>
-          ) : (
-            <Empty title="Nothing was pushed yet">
-              <p>A partition is made by the first message that names it.</p>
-            </Empty>
-          )
-        }
-      />
-      <Pager
-        noun="partition"
-        offset={offset}
-        limit={limit}
-        shown={live.partitions.length}
-        total={total}
-        onOffset={onOffset}
-      />
-    </>
+    <PagedTable
+      caption={`Partitions of ${name}`}
+      columns={columns}
+      rows={live.partitions}
+      id={({ id }) => id}
+      sorting={sorting}
+      empty={
+        searched || offset > 0 ? (
+          <Empty title="No partition is like that">
+            <a href={queuePath(name)}>Show all of them</a>
+          </Empty>
+        ) : (
+          <Empty title="Nothing was pushed yet">
+            <p>A partition is made by the first message that names it.</p>
+          </Empty>
+        )
+      }
+      noun="partition"
+      offset={offset}
+      limit={limit}
+      total={total}
+      onOffset={onOffset}
+    />
   );
 }

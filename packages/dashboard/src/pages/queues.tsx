@@ -4,7 +4,7 @@ import { listQueues, type QueueRow } from '../api/queues.ts';
 import { SearchBox, useList } from '../components/list.tsx';
 import { queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
-import { type Column, Pager, Table } from '../components/table.tsx';
+import { type Column, PagedTable } from '../components/table.tsx';
 import { Ago } from '../components/time.tsx';
 import { bytes, whole } from '../format.ts';
 
@@ -55,34 +55,29 @@ export default function QueuesPage() {
       >
         <Shown of={queues}>
           {({ queues: rows, pagination: { total } }) => (
-            <>
-              <Table
-                caption="Queues"
-                columns={COLUMNS}
-                rows={rows}
-                id={({ id }) => id}
-                sorting={sorting}
-                empty={
-                  query.search === '' && query.offset === 0 ? (
-                    <Empty title="There are no queues yet">
-                      <p>A queue is made by the first push to it, or by the first pop from it.</p>
-                    </Empty>
-                  ) : (
-                    <Empty title="No queue is like that">
-                      <p>No name holds what you search for, or the page is behind the last one.</p>
-                    </Empty>
-                  )
-                }
-              />
-              <Pager
-                noun="queue"
-                offset={query.offset}
-                limit={query.limit}
-                shown={rows.length}
-                total={rows.length === 0 ? null : total}
-                onOffset={onOffset}
-              />
-            </>
+            <PagedTable
+              caption="Queues"
+              columns={COLUMNS}
+              rows={rows}
+              id={({ id }) => id}
+              sorting={sorting}
+              empty={
+                query.search === '' && query.offset === 0 ? (
+                  <Empty title="There are no queues yet">
+                    <p>A queue is made by the first push to it, or by the first pop from it.</p>
+                  </Empty>
+                ) : (
+                  <Empty title="No queue is like that">
+                    <p>No name holds what you search for, or the page is behind the last one.</p>
+                  </Empty>
+                )
+              }
+              noun="queue"
+              offset={query.offset}
+              limit={query.limit}
+              total={total}
+              onOffset={onOffset}
+            />
           )}
         </Shown>
       </Card>
