@@ -42,7 +42,7 @@ export const NAVIGATION: readonly { title: string | null; items: readonly NavIte
   },
 ];
 
-export const ROUTES: readonly Route[] = [
+const ROUTES: readonly Route[] = [
   { path: '/', load: () => import('./pages/overview.tsx') },
   { path: '/queues', load: () => import('./pages/queues.tsx') },
   { path: '/queues/:queue', load: () => import('./pages/queue.tsx') },

@@ -2,7 +2,7 @@
 import { parseKeeping } from './json_text.ts';
 import { askForToken, token } from './token.ts';
 
-export type QueryValues = Record<string, string | number | boolean | null | undefined>;
+type QueryValues = Record<string, string | number | boolean | null | undefined>;
 
 export interface CallOptions {
   /** Values that are null, undefined or empty are left out. */
@@ -84,14 +84,15 @@ export async function call<T>(method: string, path: string, options: CallOptions
   return (options.raw === undefined ? JSON.parse(text) : parseKeeping(text, new Set(options.raw))) as T;
 }
 
-export function queryText(query: QueryValues = {}): string {
+function queryText(query: QueryValues = {}): string {
   const pairs = Object.entries(query)
     .filter(([, value]) => value !== null && value !== undefined && value !== '')
     .map(([name, value]): [string, string] => [name, String(value)]);
   return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs)}`;
 }
 
-function errorOf(answer: Response, text: string): ApiError {
+/** What an answer that is no success says. */
+export function errorOf(answer: Response, text: string): ApiError {
   try {
     const body = JSON.parse(text) as Record<string, unknown>;
     const stable = typeof body.code === 'string' ? body.code : String(body.reason ?? body.error ?? '');

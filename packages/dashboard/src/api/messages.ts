@@ -1,5 +1,5 @@
 /** Messages: lists, one in detail, by offset, by id. Payloads stay text. */
-import { at, get, post, remove } from './client.ts';
+import { ApiError, at, get, post, remove } from './client.ts';
 import type { RawJson } from './json_text.ts';
 
 export type MessageStatus = 'pending' | 'processing' | 'completed' | 'dead_letter';
@@ -108,6 +108,11 @@ export async function fetchRecords(
 export const retryMessage = (partitionId: string, transactionId: string) =>
   post<{ result: 'moved' | 'duplicate' }>(at`/api/v1/messages/${partitionId}/${transactionId}/retry`);
 
-/** Removes its dead letters. */
-export const removeDeadLetters = (partitionId: string, transactionId: string) =>
-  remove(at`/api/v1/messages/${partitionId}/${transactionId}`);
+/** Removes its dead letters, or finds that somebody was faster. */
+export async function removeDeadLetters(partitionId: string, transactionId: string): Promise<void> {
+  try {
+    await remove(at`/api/v1/messages/${partitionId}/${transactionId}`);
+  } catch (error) {
+    if (!(error instanceof ApiError && error.status === 404)) throw error;
+  }
+}

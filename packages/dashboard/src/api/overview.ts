@@ -1,4 +1,4 @@
-import { get } from './client.ts';
+import { ApiError, get } from './client.ts';
 
 /** Messages by what became of them. */
 export interface MessageCounts {
@@ -49,7 +49,7 @@ export interface WorkloadRow {
     avgLagMs: number | null;
     maxLagMs: number | null;
   };
-  /** Messages a second, and milliseconds. */
+  /** Messages of each bar, and milliseconds. */
   series: Record<
     'push' | 'pop' | 'popEmpty' | 'ackFailed' | 'parked' | 'avgLagMs' | 'maxLagMs',
     (number | null)[]
@@ -80,6 +80,11 @@ export interface Health {
 
 /** Answers with 503 too when the database is away: then the body tells, and this resolves all the same. */
 export async function getHealth(signal: AbortSignal): Promise<Health> {
-  const answer = await fetch('/health', { signal, cache: 'no-store' });
-  return (await answer.json()) as Health;
+  try {
+    return await get<Health>('/health', { signal });
+  } catch (error) {
+    if (error instanceof ApiError && error.body.status === 'unhealthy')
+      return error.body as unknown as Health;
+    throw error;
+  }
 }

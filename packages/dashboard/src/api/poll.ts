@@ -9,8 +9,6 @@ export interface Polled<T> {
   data: T | undefined;
   /** Of the last call; undefined: it went well. */
   error: ApiError | undefined;
-  /** No answer and no error yet. */
-  loading: boolean;
   /** When `data` came, milliseconds since 1970. */
   at: number | undefined;
   /** Asks at once. */
@@ -90,5 +88,5 @@ export function usePoll<T>(
   const refresh = useCallback(() => now.current(), []);
   const shown = state.key === key || keep ? state : NOTHING;
   const { data, error, at } = shown;
-  return { data, error, at, loading: data === undefined && error === undefined, refresh };
+  return { data, error, at, refresh };
 }

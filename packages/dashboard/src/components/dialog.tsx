@@ -13,7 +13,7 @@ interface DialogProps {
   children: ComponentChildren;
 }
 
-/** Open as long as it is rendered. Put a `<form>` or `<div class="inside">` into it. */
+/** Open as long as it is rendered. */
 export function Dialog({ title, onClose, wide = false, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();

@@ -61,7 +61,7 @@ export function EntryForm({ place, entry, onClose, onWritten }: EntryFormProps) 
 
   return (
     <Dialog title={entry === null ? 'New entry' : `Edit ${key}`} wide onClose={onClose}>
-      <form onSubmit={submit} style={{ padding: 0 }}>
+      <form onSubmit={submit}>
         {entry === null && (
           <div class="pair">
             <TextField

@@ -32,14 +32,20 @@ export function Group({ name }: { name: string }) {
   return name === TIMERS ? <span>{groupName(name)}</span> : <a href={groupPath(name)}>{groupName(name)}</a>;
 }
 
-/** A partition's name as a link to it; the name may be empty. */
+/** A partition's name as a link to it. */
 export function PartitionLink({ queue, partition }: { queue: string; partition: string }) {
-  return <a href={partitionPath(queue, partition)}>{partition === '' ? '(empty name)' : partition}</a>;
+  return <a href={partitionPath(queue, partition)}>{partitionName(partition)}</a>;
 }
+
+/** What people see of a partition's name, which may be empty. */
+export const partitionName = (partition: string) => (partition === '' ? '(empty name)' : partition);
 
 export const queuePath = (queue: string) => `/queues/${encodeURIComponent(queue)}`;
 export const partitionPath = (queue: string, partition: string) =>
   `${queuePath(queue)}/partitions/${encodeURIComponent(partition)}`;
+/** The dead letters of a queue, or of one group on it. */
+export const deadLettersPath = (queue: string, group?: string) =>
+  `/dlq?queue=${encodeURIComponent(queue)}${group === undefined ? '' : `&group=${encodeURIComponent(group)}`}`;
 export const messagePath = (partitionId: string, transactionId: string) =>
   `/messages/${encodeURIComponent(partitionId)}/${encodeURIComponent(transactionId)}`;
 

@@ -1,8 +1,8 @@
 /** How far back a page looks: part of its address, so that a link shows the same. */
 import { useSearch } from '../router.ts';
 
-export const RANGES = { '1h': 1, '6h': 6, '24h': 24, '7d': 168 } as const;
-export type RangeName = keyof typeof RANGES;
+const RANGES = { '1h': 1, '6h': 6, '24h': 24, '7d': 168 } as const;
+type RangeName = keyof typeof RANGES;
 
 const TEXTS: Record<RangeName, string> = {
   '1h': 'Last hour',

@@ -6,6 +6,7 @@ import { type ReplayTally, replayMatching } from '../api/replay_all.ts';
 import { plural, whole } from '../format.ts';
 import { Dialog } from './dialog.tsx';
 import { TextField } from './field.tsx';
+import { partitionName } from './messages.tsx';
 import { ErrorNote } from './page.tsx';
 import { toast } from './toasts.tsx';
 
@@ -48,7 +49,7 @@ export function ReplayDialog({ of, onClose }: ReplayDialogProps) {
         const done = await replay(of.letters[0]!.id, to, mine.signal);
         if (done.result === 'moved') {
           toast(
-            `Pushed into ${done.queue}, partition ${shown(done.partition)}, at offset ${done.replayedAs.offset}.`,
+            `Pushed into ${done.queue}, partition ${partitionName(done.partition)}, at offset ${done.replayedAs.offset}.`,
           );
           return onClose(true);
         }
@@ -74,7 +75,7 @@ export function ReplayDialog({ of, onClose }: ReplayDialogProps) {
       title={single ? 'Replay this dead letter' : `Replay ${plural(count, 'dead letter')}`}
       onClose={close}
     >
-      <form onSubmit={go} style={{ padding: 0 }}>
+      <form onSubmit={go}>
         <p>
           {single ? 'It is' : 'Each is'} pushed as a new message to the end of a partition, where every
           consumer group gets it, and is a dead letter no more. {!single && 'The oldest goes first. '}
@@ -84,7 +85,7 @@ export function ReplayDialog({ of, onClose }: ReplayDialogProps) {
           <label>
             <input type="radio" name="to" checked={!elsewhere} onChange={() => setElsewhere(false)} />
             {single
-              ? `Where it came from: ${of.letters[0]!.queue}, partition ${shown(of.letters[0]!.partition)}`
+              ? `Where it came from: ${of.letters[0]!.queue}, partition ${partitionName(of.letters[0]!.partition)}`
               : 'Where each came from'}
           </label>
           <label>
@@ -154,6 +155,3 @@ function Progress({ tally, count, running }: { tally: ReplayTally; count: number
     </div>
   );
 }
-
-/** A partition may have the empty name. */
-const shown = (partition: string) => (partition === '' ? '(empty name)' : partition);

@@ -5,7 +5,7 @@ import type { ApiError } from '../api/client.ts';
 import { type GroupPartition, type SeekTarget, seek } from '../api/groups.ts';
 import { exact, fieldInstant, plural, whole } from '../format.ts';
 import { Dialog } from './dialog.tsx';
-import { groupName } from './messages.tsx';
+import { groupName, partitionName } from './messages.tsx';
 import { ErrorNote } from './page.tsx';
 import { toast } from './toasts.tsx';
 
@@ -16,7 +16,7 @@ interface SeekDialogProps {
   queue: string;
   /** Null: all partitions of the queue. */
   partition: GroupPartition | null;
-  /** Messages that are left for it now. */
+  /** Messages that it has not passed yet. */
   lag: number;
   partitions: number;
   onClose: (moved: boolean) => void;
@@ -31,7 +31,7 @@ export function SeekDialog({ group, queue, partition, lag, partitions, onClose }
   const place =
     partition === null
       ? `all ${plural(partitions, 'partition')} of ${queue}`
-      : `${queue}, partition ${partition.partition || '(empty name)'}`;
+      : `${queue}, partition ${partitionName(partition.partition)}`;
 
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -59,7 +59,7 @@ export function SeekDialog({ group, queue, partition, lag, partitions, onClose }
 
   return (
     <Dialog title={`Move ${groupName(group)}`} onClose={() => onClose(false)}>
-      <form onSubmit={submit} style={{ padding: 0 }}>
+      <form onSubmit={submit}>
         <p>
           On <strong>{place}</strong>, where {plural(lag, 'message is', 'messages are')} left for it.
         </p>

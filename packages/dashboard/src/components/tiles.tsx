@@ -41,11 +41,9 @@ export function Facts({ of }: { of: readonly (readonly [string, ComponentChildre
 
 interface BadgeProps {
   tone?: Tone | 'accent' | undefined;
-  /** Without the dot. */
-  plain?: boolean;
   children: ComponentChildren;
 }
 
-export function Badge({ tone, plain = false, children }: BadgeProps) {
-  return <span class={`badge ${tone ?? ''} ${plain ? 'plain' : ''}`}>{children}</span>;
+export function Badge({ tone, children }: BadgeProps) {
+  return <span class={`badge ${tone ?? ''}`}>{children}</span>;
 }

@@ -57,7 +57,7 @@ export function TimerForm({ queue: given, timer, onClose, onScheduled }: TimerFo
 
   return (
     <Dialog title={timer === null ? 'Schedule a message' : `Reschedule ${timerKey}`} wide onClose={onClose}>
-      <form onSubmit={submit} style={{ padding: 0 }}>
+      <form onSubmit={submit}>
         {timer === null && (
           <div class="pair">
             <TextField

@@ -4,28 +4,27 @@ import { type GroupRow, listGroups } from '../api/groups.ts';
 import { useRights } from '../api/identity.ts';
 import { usePoll } from '../api/poll.ts';
 import { connectorPath, type End, NEW_CONNECTOR, PhaseBadge, ways } from '../components/connectors.tsx';
-import { NameFilter } from '../components/filter.tsx';
-import { useOffset } from '../components/list.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
-import { type Column, PagedTable } from '../components/table.tsx';
+import type { Column } from '../components/table.tsx';
+import { WholeList } from '../components/whole_list.tsx';
 import { bytes, plural } from '../format.ts';
-import { useSearch } from '../router.ts';
 
-const LIMIT = 50;
 /** Groups whose lag is known to the list: those that are furthest behind. */
 const GROUPS = 1_000;
 
 export default function ConnectorsPage() {
   const connectors = usePoll('connectors', listConnectors);
+  const sinks = connectors.data?.some(({ kind }) => kind === 'sink') ?? false;
+  // All cursors of all groups are counted for it, so only where it is shown.
   const lags = usePoll(
-    'lags',
-    (signal) => listGroups({ sort: 'lag', order: 'desc', limit: GROUPS, offset: 0 }, signal),
-    { everyMs: 15_000 },
+    `lags ${sinks}`,
+    async (signal) =>
+      sinks
+        ? (await listGroups({ sort: 'lag', order: 'desc', limit: GROUPS, offset: 0 }, signal)).groups
+        : [],
+    { everyMs: sinks ? 15_000 : 0 },
   );
-  const [search] = useSearch();
   const { admin } = useRights();
-  const wanted = search.get('search') ?? '';
-  const [offset, onOffset] = useOffset();
   return (
     <Page
       title="Connectors"
@@ -40,42 +39,23 @@ export default function ConnectorsPage() {
     >
       <Card>
         <Shown of={connectors}>
-          {(all) => {
-            const found = all.filter(({ name }) => name.includes(wanted));
-            const rows = found.slice(offset, offset + LIMIT);
-            return (
-              <>
-                {(all.length > LIMIT || wanted !== '') && (
-                  <div class="filters first">
-                    <NameFilter label="Part of the name" name="search" />
-                  </div>
-                )}
-                <PagedTable
-                  caption="Connectors"
-                  columns={columnsOf(lags.data?.groups ?? [])}
-                  rows={rows}
-                  id={({ name }) => name}
-                  empty={
-                    all.length === 0 ? (
-                      <Empty title="There are no connectors yet">
-                        <p>
-                          A source copies the changes of tables into queues, a sink the messages of a queue
-                          into a table, each of them exactly once.
-                        </p>
-                      </Empty>
-                    ) : (
-                      <Empty title="No connector is like that" />
-                    )
-                  }
-                  noun="connector"
-                  offset={offset}
-                  limit={LIMIT}
-                  total={found.length}
-                  onOffset={onOffset}
-                />
-              </>
-            );
-          }}
+          {(all) => (
+            <WholeList
+              caption="Connectors"
+              columns={columnsOf(lags.data ?? [])}
+              all={all}
+              nameOf={({ name }) => name}
+              noun="connector"
+              none={
+                <Empty title="There are no connectors yet">
+                  <p>
+                    A source copies the changes of tables into queues, a sink the messages of a queue into a
+                    table, each of them exactly once.
+                  </p>
+                </Empty>
+              }
+            />
+          )}
         </Shown>
       </Card>
     </Page>
@@ -99,7 +79,7 @@ function columnsOf(groups: readonly GroupRow[]): Column<Connector>[] {
     { title: 'Phase', tight: true, cell: (connector) => <PhaseBadge of={connector} /> },
     { title: 'From', cell: (connector) => <Place of={ways(connector).from} /> },
     { title: 'To', cell: (connector) => <Place of={ways(connector).to} /> },
-    { title: 'Behind', right: true, cell: (connector) => behind(connector, groups) },
+    { title: 'Lag', right: true, cell: (connector) => lagOf(connector, groups) },
     {
       title: 'Error',
       prose: true,
@@ -125,7 +105,7 @@ function Place({ of: { what, where } }: { of: End }) {
 }
 
 /** WAL that waits for a source, messages that wait for a sink. */
-function behind({ kind, status, sink }: Connector, groups: readonly GroupRow[]): string {
+function lagOf({ kind, status, sink }: Connector, groups: readonly GroupRow[]): string {
   if (kind === 'source') return status.slotLagBytes == null ? '–' : bytes(status.slotLagBytes);
   const row = groups.find(({ name, queueName }) => name === sink?.consumerGroup && queueName === sink.queue);
   return row === undefined ? '–' : plural(row.totalLag, 'message');

@@ -6,7 +6,7 @@ import { usePoll } from '../api/poll.ts';
 import { Action } from '../components/action.tsx';
 import { Copyable } from '../components/copy.tsx';
 import { confirm } from '../components/dialog.tsx';
-import { Group, messagePath, PartitionLink, queuePath } from '../components/messages.tsx';
+import { deadLettersPath, Group, messagePath, PartitionLink, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
 import { ReplayDialog } from '../components/replay.tsx';
@@ -16,7 +16,6 @@ import { toast } from '../components/toasts.tsx';
 import { whole } from '../format.ts';
 import { navigate } from '../router.ts';
 import type { PageParams } from '../routes.ts';
-import { unlessGone } from './dead_letters.tsx';
 
 export default function DeadLetterPage({ params }: { params: PageParams }) {
   const id = params.id!;
@@ -58,7 +57,7 @@ export default function DeadLetterPage({ params }: { params: PageParams }) {
           of={{ kind: 'some', letters: [data] }}
           onClose={(moved) => {
             setReplaying(false);
-            if (moved) navigate(`/dlq?queue=${encodeURIComponent(data.queue)}`);
+            if (moved) navigate(deadLettersPath(data.queue));
           }}
         />
       )}
@@ -130,7 +129,7 @@ async function destroy(letter: DeadLetter): Promise<void> {
     ),
     action: 'Delete',
     danger: true,
-    run: () => removeDeadLetters(letter.partitionId, letter.transactionId).catch(unlessGone),
+    run: () => removeDeadLetters(letter.partitionId, letter.transactionId),
   });
   if (!yes) return;
   toast(`Deleted the dead letters of ${letter.transactionId}.`);

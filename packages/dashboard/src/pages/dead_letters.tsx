@@ -55,7 +55,7 @@ export default function DeadLettersPage() {
       lead="Messages that failed for good, or that a consumer gave up. Nothing removes them but you."
     >
       <Card>
-        <div class="filters first">
+        <div class="filters">
           <NameFilter label="Queue" name="queue" offered={names(rows, 'queue')} placeholder="Any" />
           <NameFilter
             label="Consumer group"
@@ -259,16 +259,11 @@ async function removeChosen(letters: readonly DeadLetter[], onChanged: () => voi
     danger: true,
     run: async () => {
       for (const { partitionId, transactionId } of messages)
-        await removeDeadLetters(partitionId, transactionId).catch(unlessGone);
+        await removeDeadLetters(partitionId, transactionId);
     },
   });
   if (yes) toast(`Deleted the dead letters of ${plural(messages.length, 'message')}.`);
   onChanged();
-}
-
-/** Somebody was faster; it is gone all the same. */
-export function unlessGone(error: { status?: number }): void {
-  if (error.status !== 404) throw error;
 }
 
 async function removeAll(

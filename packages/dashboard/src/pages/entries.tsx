@@ -45,7 +45,7 @@ export default function EntriesPage({ params }: { params: PageParams }) {
       }
     >
       <Card>
-        <div class="filters first">
+        <div class="filters">
           <NameFilter label="Key begins with" name="prefix" placeholder="Any" />
         </div>
         <Shown of={page}>

@@ -4,7 +4,7 @@ import { getMessage, type MessageDetail, removeDeadLetters, retryMessage } from 
 import { usePoll } from '../api/poll.ts';
 import { Copyable } from '../components/copy.tsx';
 import { confirm } from '../components/dialog.tsx';
-import { Group, partitionPath, queuePath, Status } from '../components/messages.tsx';
+import { Group, partitionName, partitionPath, queuePath, Status } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
 import { type Column, Table } from '../components/table.tsx';
@@ -27,7 +27,7 @@ export default function MessagePage({ params }: { params: PageParams }) {
       : [
           ['Queues', '/queues'],
           [data.queue, queuePath(data.queue)],
-          [data.partition, partitionPath(data.queue, data.partition)],
+          [partitionName(data.partition), partitionPath(data.queue, data.partition)],
         ];
   return (
     <Page

@@ -5,7 +5,15 @@ import { type FoundMessage, findMessages, listMessages, type MessageRow } from '
 import { usePoll } from '../api/poll.ts';
 import { listQueues } from '../api/queues.ts';
 import { useOffset } from '../components/list.tsx';
-import { Glimpse, messagePath, partitionPath, queuePath, Status } from '../components/messages.tsx';
+import {
+  Glimpse,
+  messagePath,
+  PartitionLink,
+  partitionName,
+  partitionPath,
+  queuePath,
+  Status,
+} from '../components/messages.tsx';
 import { Card, Empty, ErrorNote, Page, Shown } from '../components/page.tsx';
 import { type Column, PagedTable, Table } from '../components/table.tsx';
 import { Badge } from '../components/tiles.tsx';
@@ -111,7 +119,7 @@ const FOUND: readonly Column<FoundMessage>[] = [
     key: true,
     cell: ({ partitionId, transactionId, queue, partition }) => (
       <a href={messagePath(partitionId, transactionId)}>
-        {queue} / {partition}
+        {queue} / {partitionName(partition)}
       </a>
     ),
   },
@@ -206,7 +214,7 @@ const COLUMNS: readonly Column<MessageRow>[] = [
   {
     title: 'Partition',
     name: true,
-    cell: ({ queue, partition }) => <a href={partitionPath(queue, partition)}>{partition}</a>,
+    cell: ({ queue, partition }) => <PartitionLink queue={queue} partition={partition} />,
   },
   { title: 'Offset', right: true, cell: ({ offset }) => whole(offset) },
   { title: 'Status', tight: true, cell: ({ status }) => <Status of={status} /> },

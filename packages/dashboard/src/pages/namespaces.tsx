@@ -3,17 +3,15 @@ import { useState } from 'preact/hooks';
 import { listNamespaces, type Namespace } from '../api/kv.ts';
 import { usePoll } from '../api/poll.ts';
 import { Action } from '../components/action.tsx';
-import { NameFilter } from '../components/filter.tsx';
 import { EntryForm } from '../components/kv_form.tsx';
-import { useOffset } from '../components/list.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
-import { type Column, PagedTable } from '../components/table.tsx';
+import type { Column } from '../components/table.tsx';
 import { toast } from '../components/toasts.tsx';
+import { WholeList } from '../components/whole_list.tsx';
 import { whole } from '../format.ts';
-import { navigate, useSearch } from '../router.ts';
+import { navigate } from '../router.ts';
 import { entryPath, namespacePath } from './entries.tsx';
 
-const LIMIT = 100;
 const COLUMNS: readonly Column<Namespace>[] = [
   {
     title: 'Namespace',
@@ -25,10 +23,7 @@ const COLUMNS: readonly Column<Namespace>[] = [
 
 export default function NamespacesPage() {
   const namespaces = usePoll('namespaces', listNamespaces, { everyMs: 10_000 });
-  const [search] = useSearch();
   const [adding, setAdding] = useState(false);
-  const wanted = search.get('search') ?? '';
-  const [offset, onOffset] = useOffset();
   return (
     <Page
       title="Keys and values"
@@ -41,42 +36,23 @@ export default function NamespacesPage() {
     >
       <Card title="Namespaces">
         <Shown of={namespaces}>
-          {(all) => {
-            const found = all.filter(({ namespace }) => namespace.includes(wanted));
-            const rows = found.slice(offset, offset + LIMIT);
-            return (
-              <>
-                {(all.length > LIMIT || wanted !== '') && (
-                  <div class="filters">
-                    <NameFilter label="Part of the name" name="search" />
-                  </div>
-                )}
-                <PagedTable
-                  caption="Namespaces"
-                  columns={COLUMNS}
-                  rows={rows}
-                  id={({ namespace }) => namespace}
-                  empty={
-                    all.length === 0 ? (
-                      <Empty title="There are no entries yet">
-                        <p>
-                          Programs keep small pieces of state here, beside their messages and in one
-                          transaction with them.
-                        </p>
-                      </Empty>
-                    ) : (
-                      <Empty title="No namespace is like that" />
-                    )
-                  }
-                  noun="namespace"
-                  offset={offset}
-                  limit={LIMIT}
-                  total={found.length}
-                  onOffset={onOffset}
-                />
-              </>
-            );
-          }}
+          {(all) => (
+            <WholeList
+              caption="Namespaces"
+              columns={COLUMNS}
+              all={all}
+              nameOf={({ namespace }) => namespace}
+              noun="namespace"
+              none={
+                <Empty title="There are no entries yet">
+                  <p>
+                    Programs keep small pieces of state here, beside their messages and in one transaction
+                    with them.
+                  </p>
+                </Empty>
+              }
+            />
+          )}
         </Shown>
       </Card>
       {adding && (

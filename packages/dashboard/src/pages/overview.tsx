@@ -11,6 +11,7 @@ import {
 import { usePoll } from '../api/poll.ts';
 import { perSecond } from '../api/rates.ts';
 import { Chart } from '../components/chart.tsx';
+import { queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { RangeChoice, useRange } from '../components/range.tsx';
 import { type Column, Table } from '../components/table.tsx';
@@ -154,7 +155,7 @@ const COLUMNS: readonly Column<WorkloadRow>[] = [
   {
     title: 'Queue',
     key: true,
-    cell: ({ key }) => <a href={`/queues/${encodeURIComponent(key)}`}>{key}</a>,
+    cell: ({ key }) => <a href={queuePath(key)}>{key}</a>,
   },
   { title: 'Stored', right: true, cell: ({ window }) => whole(window.pushMessages) },
   { title: 'Delivered', right: true, cell: ({ window }) => whole(window.popMessages) },

@@ -3,7 +3,7 @@ import { type FetchedRecord, fetchRecords } from '../api/messages.ts';
 import { usePoll } from '../api/poll.ts';
 import { getPartition, type PartitionCursor, type PartitionDetail } from '../api/queues.ts';
 import { Copyable } from '../components/copy.tsx';
-import { Glimpse, Group, messagePath, queuePath } from '../components/messages.tsx';
+import { Glimpse, Group, messagePath, partitionName, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
 import { type Column, Table } from '../components/table.tsx';
@@ -24,7 +24,7 @@ export default function PartitionPage({ params }: { params: PageParams }) {
   );
   return (
     <Page
-      title={partition === '' ? '(empty name)' : partition}
+      title={partitionName(partition)}
       crumbs={[
         ['Queues', '/queues'],
         [queue, queuePath(queue)],

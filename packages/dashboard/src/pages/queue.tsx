@@ -4,7 +4,7 @@ import { getQueue, getQueueOps, type LiveQueue, type PartitionRow, type QueueOps
 import { perSecond } from '../api/rates.ts';
 import { Chart } from '../components/chart.tsx';
 import { SearchBox, useList } from '../components/list.tsx';
-import { partitionPath, queuePath } from '../components/messages.tsx';
+import { deadLettersPath, PartitionLink, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { QueueTabs } from '../components/queue_tabs.tsx';
 import { RangeChoice, useRange } from '../components/range.tsx';
@@ -70,13 +70,7 @@ function Totals({ live }: { live: LiveQueue }) {
         label="Dead letters"
         value={compact(messages.deadLetter)}
         tone={messages.deadLetter > 0 ? 'bad' : undefined}
-        note={
-          messages.deadLetter > 0 ? (
-            <a href={`/dlq?queue=${encodeURIComponent(name)}`}>Look at them</a>
-          ) : (
-            'none'
-          )
-        }
+        note={messages.deadLetter > 0 ? <a href={deadLettersPath(name)}>Look at them</a> : 'none'}
       />
       <Tile label="Messages" value={compact(messages.total)} note="retained" />
       <Tile
@@ -163,9 +157,7 @@ function Partitions({ live, searched, sorting, onOffset }: PartitionsProps) {
       title: 'Partition',
       sort: 'name',
       key: true,
-      cell: (row) => (
-        <a href={partitionPath(name, row.name)}>{row.name === '' ? '(empty name)' : row.name}</a>
-      ),
+      cell: (row) => <PartitionLink queue={name} partition={row.name} />,
     },
     { title: 'Pending', sort: 'pending', right: true, cell: ({ messages }) => whole(messages.pending) },
     { title: 'Processing', right: true, cell: ({ messages }) => whole(messages.processing) },

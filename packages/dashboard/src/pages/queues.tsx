@@ -2,7 +2,7 @@
 import { usePoll } from '../api/poll.ts';
 import { listQueues, type QueueRow } from '../api/queues.ts';
 import { SearchBox, useList } from '../components/list.tsx';
-import { queuePath } from '../components/messages.tsx';
+import { deadLettersPath, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { type Column, PagedTable } from '../components/table.tsx';
 import { Ago } from '../components/time.tsx';
@@ -27,7 +27,7 @@ const COLUMNS: readonly Column<QueueRow>[] = [
     sort: 'deadLetter',
     right: true,
     cell: ({ name, messages: { deadLetter } }) =>
-      deadLetter === 0 ? '0' : <a href={`/dlq?queue=${encodeURIComponent(name)}`}>{whole(deadLetter)}</a>,
+      deadLetter === 0 ? '0' : <a href={deadLettersPath(name)}>{whole(deadLetter)}</a>,
   },
   { title: 'Messages', sort: 'total', right: true, cell: ({ messages }) => whole(messages.total) },
   {

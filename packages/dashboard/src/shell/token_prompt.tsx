@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks';
-import { ApiError } from '../api/client.ts';
+import { ApiError, errorOf } from '../api/client.ts';
 import { setToken, tokenWanted } from '../api/token.ts';
 import { Dialog } from '../components/dialog.tsx';
 import { useStore } from '../store.ts';
@@ -29,7 +29,7 @@ function Prompt({ why }: { why: string }) {
   };
   return (
     <Dialog title="This broker asks for a token" onClose={() => tokenWanted.set(null)}>
-      <form onSubmit={submit} style={{ padding: 0 }}>
+      <form onSubmit={submit}>
         <label class="field">
           <span>Access token (JWT)</span>
           <textarea
@@ -68,7 +68,5 @@ async function check(given: string): Promise<void> {
   const answer = await fetch('/auth/me', { headers }).catch(() => {
     throw new ApiError(0, 'unreachable', 'The broker does not answer.');
   });
-  if (answer.ok) return;
-  const body = (await answer.json().catch(() => ({}))) as { error?: string; code?: string };
-  throw new ApiError(answer.status, body.code ?? '', body.error ?? answer.statusText);
+  if (!answer.ok) throw errorOf(answer, await answer.text());
 }
