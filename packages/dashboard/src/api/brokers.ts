@@ -22,8 +22,9 @@ export interface Replica {
   timeSeries: { timestamp: string; metrics: BrokerMetrics }[];
 }
 
+/** From an instant (null: an hour ago, by the minute) to now. */
 export const getBrokers = (from: string | null, signal: AbortSignal) =>
-  get<{ bucketMinutes: number; replicas: Replica[] }>('/api/v1/analytics/system-metrics', {
+  get<{ replicas: Replica[] }>('/api/v1/analytics/system-metrics', {
     query: { from },
     signal,
   });

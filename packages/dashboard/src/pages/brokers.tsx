@@ -27,19 +27,26 @@ const LINES_MAX = 4;
 
 export default function BrokersPage() {
   const range = useRange();
-  const brokers = usePoll(`brokers ${range.name}`, (signal) => getBrokers(range.from(), signal), {
-    everyMs: 10_000,
-    keep: true,
-  });
+  const brokers = usePoll(
+    `brokers ${range.name}`,
+    async (signal) => {
+      // Only the bars of an hour are minutes, which say who is up.
+      const hour = getBrokers(null, signal);
+      const from = range.from();
+      const [now, shown] = await Promise.all([hour, from === null ? hour : getBrokers(from, signal)]);
+      return { now: now.replicas, shown: shown.replicas };
+    },
+    { everyMs: 10_000, keep: true },
+  );
   const { admin } = useRights();
   return (
     <Page title="Brokers" actions={<RangeChoice />}>
       <ThisBroker />
       <Shown of={brokers}>
-        {({ replicas }) => (
+        {({ now, shown }) => (
           <>
-            <All replicas={replicas} />
-            <Charts replicas={replicas} />
+            <All replicas={now} />
+            <Charts replicas={shown} />
           </>
         )}
       </Shown>
