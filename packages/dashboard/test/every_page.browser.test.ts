@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Page } from 'playwright-core';
-import { violations } from './axe.ts';
 import { open, useBrowser } from './browser.ts';
 import { DEAD_ID, EXACT_ID, messagePath, scene } from './scene.ts';
+import { fitForAll } from './stage.ts';
 
 useBrowser();
 
@@ -43,16 +43,10 @@ test('every page is accessible in both themes, fits a phone, and logs nothing', 
   for (const [path, text] of PAGES) {
     await t.test(path, async () => {
       const exact = path === `/messages/${EXACT_ID}`;
-      await page.emulateMedia({ colorScheme: 'light' });
-      await page.setViewportSize({ width: 1280, height: 800 });
       await page.goto(exact ? await messagePath(here, EXACT_ID) : path);
       await page.getByText(text, { exact: true }).first().waitFor();
       await settled(page);
-      assert.deepEqual(await violations(page), [], 'in light');
-      await page.emulateMedia({ colorScheme: 'dark' });
-      assert.deepEqual(await violations(page), [], 'in dark');
-      await page.setViewportSize({ width: 390, height: 844 });
-      assert.deepEqual(await tooWide(page), []);
+      await fitForAll(page);
       assert.deepEqual(faults, []);
     });
   }
@@ -61,15 +55,4 @@ test('every page is accessible in both themes, fits a phone, and logs nothing', 
 /** Nothing is on its way any more. */
 async function settled(page: Page): Promise<void> {
   await page.waitForFunction(() => document.querySelector('.skeleton') === null);
-}
-
-/** Elements that reach beyond the window and do not scroll within one that ends before. */
-function tooWide(page: Page): Promise<string[]> {
-  return page.evaluate(() => {
-    const width = document.documentElement.clientWidth;
-    if (document.documentElement.scrollWidth <= width) return [];
-    return [...document.querySelectorAll('main *')]
-      .filter((element) => element.getBoundingClientRect().right > width + 1)
-      .map((element) => element.outerHTML.slice(0, 120));
-  });
 }

@@ -5,6 +5,7 @@ import '../../../test/kit/end.ts';
 import { startBroker } from '../../../test/kit/broker.ts';
 import { file } from '../../../test/kit/end.ts';
 import { freshDatabase } from '../../../test/kit/postgres.ts';
+import { Wire } from './stage.ts';
 
 export interface Scene {
   readonly url: string;
@@ -37,12 +38,8 @@ export function scene(): Promise<Scene> {
 async function open(): Promise<Scene> {
   const database = await freshDatabase(file);
   const { url } = await startBroker({ database, alone: 'it is about the page' }, file);
-  const ask = async <T>(method: string, path: string, body?: unknown): Promise<T> => {
-    const text = typeof body === 'string' ? body : JSON.stringify(body);
-    const answer = await fetch(url + path, { method, ...(body === undefined ? {} : { body: text }) });
-    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
-    return (answer.status === 204 ? undefined : await answer.json()) as T;
-  };
+  const wire = new Wire(url);
+  const ask: Scene['ask'] = (method, path, body) => wire.ask(method, path, body);
   await fill(ask);
   return { url, ask };
 }
