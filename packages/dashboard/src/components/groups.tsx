@@ -2,8 +2,9 @@
 import { deleteGroup, type GroupRow } from '../api/groups.ts';
 import { duration, plural, whole } from '../format.ts';
 import { confirm } from './dialog.tsx';
-import { groupName, groupPath, queuePath } from './messages.tsx';
-import type { Column } from './table.tsx';
+import { Group, groupName, groupPath, queuePath } from './messages.tsx';
+import { Card, Empty } from './page.tsx';
+import { type Column, Table } from './table.tsx';
 import { Badge } from './tiles.tsx';
 import { toast } from './toasts.tsx';
 
@@ -19,7 +20,7 @@ export const GROUP_COLUMNS: readonly Column<GroupRow>[] = [
     cell: ({ name, queueName }) => <a href={onQueuePath(name, queueName)}>{groupName(name)}</a>,
   },
   { title: 'Queue', cell: ({ queueName }) => <a href={queuePath(queueName)}>{queueName}</a> },
-  { title: 'Left', sort: 'lag', right: true, cell: ({ totalLag }) => whole(totalLag) },
+  { title: 'Lag', sort: 'lag', right: true, cell: ({ totalLag }) => whole(totalLag) },
   {
     title: 'Oldest has waited',
     sort: 'waiting',
@@ -81,4 +82,30 @@ export async function destroyGroup(group: string, queue: string | null): Promise
   });
   if (yes) toast(`Deleted ${name}: it was on ${plural(cursors, 'partition')}.`);
   return yes;
+}
+
+interface ConsumersProps<Row> {
+  caption: string;
+  /** Beside the group's name. */
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+}
+
+/** The groups that consume a partition, each with what is known of it. */
+export function Consumers<Row extends { group: string }>({ caption, columns, rows }: ConsumersProps<Row>) {
+  return (
+    <Card title="Consumers">
+      <Table
+        caption={caption}
+        columns={[{ title: 'Group', key: true, cell: ({ group }) => <Group name={group} /> }, ...columns]}
+        rows={rows}
+        id={({ group }) => group}
+        empty={
+          <Empty title="Nobody has consumed from it">
+            <p>A group appears with its first pop.</p>
+          </Empty>
+        }
+      />
+    </Card>
+  );
 }

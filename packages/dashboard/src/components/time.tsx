@@ -25,6 +25,15 @@ export function Moment({ at }: { at: string }) {
   );
 }
 
+/** The exact instant, and how far it is from now. */
+export function ExactAgo({ at }: { at: string }) {
+  return (
+    <>
+      <Exact at={at} />, <Ago at={at} />
+    </>
+  );
+}
+
 /** The exact instant, to the second, in the reader's time zone; the full precision on hover. */
 export function Exact({ at }: { at: string | null | undefined }) {
   if (at === null || at === undefined) return <>–</>;

@@ -1,6 +1,5 @@
 /** One connector: how it goes, what it was told, and what can be done about it. */
 import { useState } from 'preact/hooks';
-import type { ApiError } from '../api/client.ts';
 import {
   type Connector,
   deleteConnector,
@@ -15,11 +14,11 @@ import { RawJson } from '../api/json_text.ts';
 import { type Polled, usePoll } from '../api/poll.ts';
 import { Action } from '../components/action.tsx';
 import { connectorPath, PhaseBadge, phaseSentence, ways } from '../components/connectors.tsx';
-import { confirm, Dialog } from '../components/dialog.tsx';
+import { confirm } from '../components/dialog.tsx';
 import { onQueuePath } from '../components/groups.tsx';
-import { Group, queuePath } from '../components/messages.tsx';
+import { deadLettersPath, Group, queuePath } from '../components/messages.tsx';
 import { Observed } from '../components/observed.tsx';
-import { Card, Empty, ErrorNote, Page, Shown } from '../components/page.tsx';
+import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
 import { Facts, Tile, Tiles } from '../components/tiles.tsx';
 import { Ago } from '../components/time.tsx';
@@ -37,7 +36,6 @@ export default function ConnectorPage({ params }: { params: PageParams }) {
   const connector = usePoll(`connector ${name}`, (signal) => getConnector(name, signal), {
     everyMs: EVERY_MS,
   });
-  const [deleting, setDeleting] = useState(false);
   const { data, error } = connector;
   const gone = error?.status === 404;
   return (
@@ -45,10 +43,7 @@ export default function ConnectorPage({ params }: { params: PageParams }) {
       title={name}
       crumbs={[['Connectors', '/connectors']]}
       lead={data !== undefined && !gone && <PhaseBadge of={data} />}
-      actions={
-        data !== undefined &&
-        !gone && <Actions connector={data} refresh={connector.refresh} onDelete={() => setDeleting(true)} />
-      }
+      actions={data !== undefined && !gone && <Actions connector={data} refresh={connector.refresh} />}
     >
       {gone ? (
         <Card>
@@ -83,35 +78,19 @@ export default function ConnectorPage({ params }: { params: PageParams }) {
           )}
         </Shown>
       )}
-      {deleting && data !== undefined && (
-        <DeleteDialog
-          connector={data}
-          onClose={(done) => {
-            setDeleting(false);
-            if (done) connector.refresh();
-          }}
-        />
-      )}
     </Page>
   );
 }
 
-interface ActionsProps {
-  connector: Connector;
-  refresh: () => void;
-  onDelete: () => void;
-}
-
-function Actions({ connector, refresh, onDelete }: ActionsProps) {
+function Actions({ connector, refresh }: { connector: Connector; refresh: () => void }) {
   const { admin } = useRights();
   const { name, kind, enabled, deleting } = connector;
-  if (deleting !== undefined) {
-    return (
-      <Action needs="admin" danger onClick={onDelete}>
-        Delete…
-      </Action>
-    );
-  }
+  const deletion = (
+    <Action needs="admin" danger onClick={() => void destroy(connector, refresh)}>
+      Delete…
+    </Action>
+  );
+  if (deleting !== undefined) return deletion;
   const turn = async () => {
     const pause = enabled !== false;
     const yes = await confirm({
@@ -159,9 +138,7 @@ function Actions({ connector, refresh, onDelete }: ActionsProps) {
           Resync…
         </Action>
       )}
-      <Action needs="admin" danger onClick={onDelete}>
-        Delete…
-      </Action>
+      {deletion}
     </>
   );
 }
@@ -244,7 +221,7 @@ function Source({ connector, polled }: { connector: Connector; polled: Polled<Co
           <Observed
             id={`slot ${connector.name}`}
             title="WAL that its slot keeps"
-            labels={['WAL behind']}
+            labels={['WAL']}
             of={polled}
             values={(data) => [data.status.slotLagBytes ?? null]}
             format={bytes}
@@ -290,9 +267,13 @@ function Sink({ connector }: { connector: Connector }) {
     <>
       <Tiles>
         <Tile
-          label="Messages left"
+          label="Lag"
           value={left === undefined ? '–' : compact(left.totalLag)}
-          note={<a href={onQueuePath(group, queue)}>By partition</a>}
+          note={
+            <>
+              messages, <a href={onQueuePath(group, queue)}>by partition</a>
+            </>
+          }
         />
         <Tile
           label="Oldest has waited"
@@ -304,11 +285,7 @@ function Sink({ connector }: { connector: Connector }) {
           label="Dead letters"
           value={compact(status.dlq ?? 0)}
           tone={(status.dlq ?? 0) > 0 ? 'bad' : undefined}
-          note={
-            <a href={`/dlq?queue=${encodeURIComponent(queue)}&group=${encodeURIComponent(group)}`}>
-              Look at them
-            </a>
-          }
+          note={<a href={deadLettersPath(queue, group)}>Look at them</a>}
         />
         <Tile label="Last applied" value={<Ago at={status.lastAppliedAt} />} />
       </Tiles>
@@ -322,12 +299,12 @@ function Sink({ connector }: { connector: Connector }) {
           </div>
         </Card>
       )}
-      <Card title="Messages that are left" note="Seen while this page was open">
+      <Card title="Lag" note="Seen while this page was open">
         <div class="inside">
           <Observed
             id={`sink ${name}`}
-            title="Messages that are left"
-            labels={['Messages left']}
+            title="Lag"
+            labels={['Messages']}
             of={lag}
             values={({ totals }) => [totals.totalLag]}
             format={compact}
@@ -355,80 +332,71 @@ function Sink({ connector }: { connector: Connector }) {
   );
 }
 
-function DeleteDialog({ connector, onClose }: { connector: Connector; onClose: (done: boolean) => void }) {
-  const { name, kind, source } = connector;
-  const [dropSlot, setDropSlot] = useState(true);
-  const [text, setText] = useState('');
-  const [error, setError] = useState<ApiError>();
-  const [busy, setBusy] = useState(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (busy || text !== name) return;
-    setBusy(true);
-    setError(undefined);
-    try {
-      const { deleting, warning } = await deleteConnector(name, kind !== 'source' || dropSlot);
-      if (deleting === true) toast(`${name} is being deleted.`);
-      else
-        toast(
-          warning === undefined ? `Deleted ${name}.` : `Deleted ${name}: ${warning}`,
-          warning === undefined ? 'good' : 'bad',
-        );
-      onClose(true);
-      if (deleting !== true) navigate('/connectors');
-      return;
-    } catch (failure) {
-      setError(failure as ApiError);
-    }
-    setBusy(false);
+/** Asks, deletes, and tells: at once, or as soon as its owner has taken down what it has at the database. */
+async function destroy({ name, kind, source }: Connector, refresh: () => void): Promise<void> {
+  let dropSlot = true;
+  let answer: Awaited<ReturnType<typeof deleteConnector>> = {};
+  const yes = await confirm({
+    title: `Delete ${name}?`,
+    body:
+      kind === 'source' ? (
+        <SlotChoice
+          source={source}
+          onChoice={(drop) => {
+            dropSlot = drop;
+          }}
+        />
+      ) : (
+        <p>It is gone at once. Its table, its progress rows and its consumer group stay.</p>
+      ),
+    action: 'Delete',
+    danger: true,
+    typed: name,
+    run: async () => {
+      answer = await deleteConnector(name, dropSlot);
+    },
+  });
+  if (!yes) return;
+  if (answer.deleting === true) {
+    toast(`${name} is being deleted.`);
+    return refresh();
+  }
+  if (answer.warning === undefined) toast(`Deleted ${name}.`);
+  else toast(`Deleted ${name}: ${answer.warning}`, 'bad');
+  navigate('/connectors');
+}
+
+function SlotChoice({
+  source,
+  onChoice,
+}: {
+  source: Connector['source'];
+  onChoice: (drop: boolean) => void;
+}) {
+  const [drop, setDrop] = useState(true);
+  const choose = (next: boolean) => {
+    setDrop(next);
+    onChoice(next);
   };
   return (
-    <Dialog title={`Delete ${name}?`} onClose={() => onClose(false)}>
-      <form onSubmit={submit} style={{ padding: 0 }}>
-        {kind === 'source' ? (
-          <fieldset class="choices">
-            <legend>Its replication slot {source?.slot}</legend>
-            <label>
-              <input type="radio" name="slot" checked={dropSlot} onChange={() => setDropSlot(true)} />
-              Drop it
-            </label>
-            <small>
-              Its owner connects to the database and takes down{' '}
-              {source?.managePublication ? 'slot and publication' : 'the slot'}; then the connector is gone.
-            </small>
-            <label>
-              <input type="radio" name="slot" checked={!dropSlot} onChange={() => setDropSlot(false)} />
-              Leave it there
-            </label>
-            <small>
-              For a database that cannot be reached any more. The connector is gone at once; a slot that is
-              left keeps WAL until somebody drops it, and may fill the disk.
-            </small>
-          </fieldset>
-        ) : (
-          <p>It is gone at once. Its table, its progress rows and its consumer group stay.</p>
-        )}
-        <label class="field">
-          <span>
-            Type <code>{name}</code> to go on
-          </span>
-          <input
-            value={text}
-            autocomplete="off"
-            spellcheck={false}
-            onInput={(event) => setText(event.currentTarget.value)}
-          />
-        </label>
-        {error !== undefined && <ErrorNote error={error} />}
-        <div class="actions">
-          <button type="button" class="button" onClick={() => onClose(false)}>
-            Cancel
-          </button>
-          <button type="submit" class="button primary danger" disabled={busy || text !== name}>
-            {busy ? 'Working…' : 'Delete'}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <fieldset class="choices">
+      <legend>Its replication slot {source?.slot}</legend>
+      <label>
+        <input type="radio" name="slot" checked={drop} onChange={() => choose(true)} />
+        Drop it
+      </label>
+      <small>
+        Its owner connects to the database and takes down{' '}
+        {source?.managePublication ? 'slot and publication' : 'the slot'}; then the connector is gone.
+      </small>
+      <label>
+        <input type="radio" name="slot" checked={!drop} onChange={() => choose(false)} />
+        Leave it there
+      </label>
+      <small>
+        For a database that cannot be reached any more. The connector is gone at once; a slot that is left
+        keeps WAL until somebody drops it, and may fill the disk.
+      </small>
+    </fieldset>
   );
 }

@@ -10,7 +10,7 @@ import { EntryForm } from '../components/kv_form.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
 import { Facts } from '../components/tiles.tsx';
-import { Ago, Exact } from '../components/time.tsx';
+import { Exact, ExactAgo } from '../components/time.tsx';
 import { toast } from '../components/toasts.tsx';
 import { whole } from '../format.ts';
 import { navigate, useSearch } from '../router.ts';
@@ -94,7 +94,7 @@ function Content({ namespace, entry }: { namespace: string; entry: Entry }) {
             of={[
               ['Version', String(version)],
               ['Changed', <Exact key="" at={updatedAt} />],
-              ['Expires', expiresAt === null ? 'never' : <Expiry key="" at={expiresAt} />],
+              ['Expires', expiresAt === null ? 'never' : <ExactAgo key="" at={expiresAt} />],
               ['Namespace', <Copyable key="" text={namespace} what="namespace" />],
               ['Key', <Copyable key="" text={key} what="key" />],
             ]}
@@ -106,14 +106,6 @@ function Content({ namespace, entry }: { namespace: string; entry: Entry }) {
           <Payload json={value} what="value" />
         </div>
       </Card>
-    </>
-  );
-}
-
-function Expiry({ at }: { at: string }) {
-  return (
-    <>
-      <Exact at={at} />, <Ago at={at} />
     </>
   );
 }

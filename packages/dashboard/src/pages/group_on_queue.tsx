@@ -11,7 +11,7 @@ import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { SeekDialog } from '../components/seek.tsx';
 import { type Column, PagedTable } from '../components/table.tsx';
 import { Badge, Tile, Tiles } from '../components/tiles.tsx';
-import { compact, duration, whole } from '../format.ts';
+import { compact, duration, plural, whole } from '../format.ts';
 import { navigate } from '../router.ts';
 import type { PageParams } from '../routes.ts';
 
@@ -60,12 +60,12 @@ export default function GroupOnQueuePage({ params }: { params: PageParams }) {
       }
     >
       <Shown of={live}>{({ totals }) => <Totals totals={totals} />}</Shown>
-      <Card title="What is left for it" note="Seen while this page was open">
+      <Card title="Lag" note="Seen while this page was open">
         <div class="inside">
           <Observed
             id={`group ${JSON.stringify([group, queue])}`}
-            title="Messages that are left"
-            labels={['Messages left']}
+            title="Lag"
+            labels={['Messages']}
             of={live}
             values={({ totals }) => [totals.totalLag]}
             format={compact}
@@ -124,11 +124,7 @@ function Totals({ totals }: { totals: GroupOnQueue['totals'] }) {
   const { partitions, partitionCursors, partitionsWithLag, totalLag, maxTimeLag } = totals;
   return (
     <Tiles>
-      <Tile
-        label="Messages left"
-        value={compact(totalLag)}
-        note={totalLag >= 10_000 ? whole(totalLag) : undefined}
-      />
+      <Tile label="Lag" value={compact(totalLag)} note={plural(totalLag, 'message')} />
       <Tile
         label="Oldest has waited"
         value={totalLag === 0 ? '–' : duration(maxTimeLag)}
@@ -156,7 +152,7 @@ function columnsOf(queue: string, onMove: (partition: GroupPartition) => void): 
       key: true,
       cell: ({ partition }) => <PartitionLink queue={queue} partition={partition} />,
     },
-    { title: 'Left', sort: 'lag', right: true, cell: ({ offsetLag }) => whole(offsetLag) },
+    { title: 'Lag', sort: 'lag', right: true, cell: ({ offsetLag }) => whole(offsetLag) },
     {
       title: 'Oldest has waited',
       sort: 'waiting',

@@ -1,4 +1,4 @@
-/** All consumer groups, with what is left for them. */
+/** All consumer groups, with their lag. */
 import { listGroups } from '../api/groups.ts';
 import { usePoll } from '../api/poll.ts';
 import { GROUP_COLUMNS } from '../components/groups.tsx';

@@ -1,13 +1,14 @@
 /** One message: what it holds, and what became of it for each group. */
-import { useRights } from '../api/identity.ts';
 import { getMessage, type MessageDetail, removeDeadLetters, retryMessage } from '../api/messages.ts';
 import { usePoll } from '../api/poll.ts';
+import { Action } from '../components/action.tsx';
 import { Copyable } from '../components/copy.tsx';
 import { confirm } from '../components/dialog.tsx';
-import { Group, partitionName, partitionPath, queuePath, Status } from '../components/messages.tsx';
+import { Consumers } from '../components/groups.tsx';
+import { partitionName, partitionPath, queuePath, Status } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
-import { type Column, Table } from '../components/table.tsx';
+import type { Column } from '../components/table.tsx';
 import { Facts } from '../components/tiles.tsx';
 import { Ago, Exact } from '../components/time.tsx';
 import { toast } from '../components/toasts.tsx';
@@ -52,7 +53,11 @@ export default function MessagePage({ params }: { params: PageParams }) {
                   <Payload json={found.data} />
                 </div>
               </Card>
-              <Consumers of={found} />
+              <Consumers
+                caption="What each group has done with it"
+                columns={CONSUMERS}
+                rows={found.consumerGroups}
+              />
             </>
           )}
         </Shown>
@@ -92,8 +97,7 @@ function About({ of }: { of: MessageDetail }) {
   );
 }
 
-const GROUPS: readonly Column<MessageDetail['consumerGroups'][number]>[] = [
-  { title: 'Group', key: true, cell: ({ group }) => <Group name={group} /> },
+const CONSUMERS: readonly Column<MessageDetail['consumerGroups'][number]>[] = [
   { title: 'Status', tight: true, cell: ({ status }) => <Status of={status} /> },
   {
     title: 'Lease ends',
@@ -101,27 +105,7 @@ const GROUPS: readonly Column<MessageDetail['consumerGroups'][number]>[] = [
   },
 ];
 
-function Consumers({ of }: { of: MessageDetail }) {
-  return (
-    <Card title="Consumers">
-      <Table
-        caption="What each group has done with it"
-        columns={GROUPS}
-        rows={of.consumerGroups}
-        id={({ group }) => group}
-        empty={
-          <Empty title="Nobody consumes this partition">
-            <p>A group appears with its first pop.</p>
-          </Empty>
-        }
-      />
-    </Card>
-  );
-}
-
 function DeadLetter({ of, done }: { of: MessageDetail; done: () => void }) {
-  const { write } = useRights();
-  if (!write) return null;
   const replay = async () => {
     const { partitionId, transactionId } = of;
     let result = '';
@@ -152,12 +136,12 @@ function DeadLetter({ of, done }: { of: MessageDetail; done: () => void }) {
   };
   return (
     <>
-      <button type="button" class="button primary" onClick={replay}>
+      <Action needs="write" primary onClick={() => void replay()}>
         Replay…
-      </button>
-      <button type="button" class="button danger" onClick={forget}>
+      </Action>
+      <Action needs="write" danger onClick={() => void forget()}>
         Remove…
-      </button>
+      </Action>
     </>
   );
 }

@@ -9,13 +9,12 @@ import {
   type WorkloadRow,
 } from '../api/overview.ts';
 import { usePoll } from '../api/poll.ts';
-import { perSecond } from '../api/rates.ts';
-import { Chart } from '../components/chart.tsx';
 import { queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { RangeChoice, useRange } from '../components/range.tsx';
 import { type Column, Table } from '../components/table.tsx';
 import { Tile, Tiles } from '../components/tiles.tsx';
+import { Traffic } from '../components/traffic.tsx';
 import { bytes, compact, duration, plural, rate, whole } from '../format.ts';
 
 const BUSIEST = 10;
@@ -34,10 +33,13 @@ export default function OverviewPage() {
       <Shown of={workload}>
         {(data) => (
           <>
-            <div class="columns">
-              <Throughput workload={data} />
-              <Lag workload={data} />
-            </div>
+            <Traffic
+              note="Messages a second, all queues"
+              bars={data}
+              counts={{ Stored: data.tenant.series.push, Delivered: data.tenant.series.pop }}
+              avgLagMs={data.tenant.series.avgLagMs}
+              maxLagMs={data.tenant.series.maxLagMs}
+            />
             <Busiest workload={data} />
           </>
         )}
@@ -91,7 +93,7 @@ function Totals({ overview }: { overview: Overview }) {
         note={`${whole(messages.processing)} under way`}
       />
       <Tile
-        label="Longest lag"
+        label="Oldest has waited"
         value={duration(lag.time.max)}
         note={`median ${duration(lag.time.median)}`}
         tone={lag.time.max > 300 ? 'warn' : undefined}
@@ -108,46 +110,6 @@ function Totals({ overview }: { overview: Overview }) {
         note={`${plural(overview.partitions, 'partition')}${statsAge > 60 ? `, counted ${duration(statsAge)} ago` : ''}`}
       />
     </Tiles>
-  );
-}
-
-function Throughput({ workload }: { workload: Workload }) {
-  const { push, pop } = workload.tenant.series;
-  return (
-    <Card title="Throughput" note="Messages a second, all queues">
-      <div class="inside">
-        <Chart
-          title="Throughput"
-          times={workload.buckets}
-          series={[
-            { label: 'Stored', values: perSecond(workload, push) },
-            { label: 'Delivered', values: perSecond(workload, pop) },
-          ]}
-          format={rate}
-        />
-      </div>
-    </Card>
-  );
-}
-
-function Lag({ workload }: { workload: Workload }) {
-  const { avgLagMs, maxLagMs } = workload.tenant.series;
-  const seconds = (values: (number | null)[]) =>
-    values.map((value) => (value === null ? null : value / 1000));
-  return (
-    <Card title="Lag at delivery" note="How old messages were when a consumer got them">
-      <div class="inside">
-        <Chart
-          title="Lag at delivery"
-          times={workload.buckets}
-          series={[
-            { label: 'Mean', values: seconds(avgLagMs) },
-            { label: 'Largest', values: seconds(maxLagMs) },
-          ]}
-          format={duration}
-        />
-      </div>
-    </Card>
   );
 }
 

@@ -3,10 +3,11 @@ import { type FetchedRecord, fetchRecords } from '../api/messages.ts';
 import { usePoll } from '../api/poll.ts';
 import { getPartition, type PartitionCursor, type PartitionDetail } from '../api/queues.ts';
 import { Copyable } from '../components/copy.tsx';
-import { Glimpse, Group, messagePath, partitionName, queuePath } from '../components/messages.tsx';
+import { Consumers } from '../components/groups.tsx';
+import { Glimpse, messagePath, partitionName, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
-import { type Column, Table } from '../components/table.tsx';
+import { type Column, Step, Table } from '../components/table.tsx';
 import { Badge, Tile, Tiles } from '../components/tiles.tsx';
 import { Ago, Moment } from '../components/time.tsx';
 import { compact, whole } from '../format.ts';
@@ -34,7 +35,7 @@ export default function PartitionPage({ params }: { params: PageParams }) {
         {(data) => (
           <>
             <Totals of={data} />
-            <Groups of={data} />
+            <Consumers caption="Consumers of the partition" columns={CONSUMERS} rows={data.groups} />
             <Records of={data} />
           </>
         )}
@@ -76,10 +77,9 @@ function Totals({ of }: { of: PartitionDetail }) {
   );
 }
 
-const GROUPS: readonly Column<PartitionCursor>[] = [
-  { title: 'Group', key: true, cell: ({ group }) => <Group name={group} /> },
+const CONSUMERS: readonly Column<PartitionCursor>[] = [
   { title: 'Next offset', right: true, cell: ({ nextOffset }) => whole(nextOffset) },
-  { title: 'Behind', right: true, cell: ({ offsetLag }) => whole(offsetLag) },
+  { title: 'Lag', right: true, cell: ({ offsetLag }) => whole(offsetLag) },
   { title: 'Consumed, ever', right: true, cell: ({ totalConsumed }) => whole(totalConsumed) },
   {
     title: 'Lease',
@@ -95,24 +95,6 @@ const GROUPS: readonly Column<PartitionCursor>[] = [
   { title: 'Worker', cell: ({ workerId }) => (workerId === null ? '' : <code>{workerId}</code>) },
 ];
 
-function Groups({ of }: { of: PartitionDetail }) {
-  return (
-    <Card title="Consumers">
-      <Table
-        caption="Consumers of the partition"
-        columns={GROUPS}
-        rows={of.groups}
-        id={({ group }) => group}
-        empty={
-          <Empty title="Nobody has consumed from it">
-            <p>A group appears with its first pop.</p>
-          </Empty>
-        }
-      />
-    </Card>
-  );
-}
-
 function Records({ of }: { of: PartitionDetail }) {
   const { queue, name, logStartOffset: start, nextOffset: end, id } = of;
   const [search, change] = useSearch();
@@ -121,10 +103,11 @@ function Records({ of }: { of: PartitionDetail }) {
   const from = asked === null || !/^\d{1,15}$/.test(asked) ? newest : Math.max(start, Number(asked));
   const open = search.get('at');
   const follows = asked === null;
+  // Records never change: they are asked for anew when the end of the partition has moved, which its counts tell.
   const fetched = usePoll(
-    `records ${queue}/${name} ${from}`,
+    `records ${queue}/${name} ${from} ${follows ? end : ''}`,
     (signal) => fetchRecords(queue, name, from, signal),
-    { everyMs: follows ? 5_000 : 0, keep: true },
+    { everyMs: 0, keep: true },
   );
   const columns: Column<FetchedRecord>[] = [
     { title: 'Offset', key: true, tight: true, cell: ({ offset }) => whole(offset) },
@@ -209,14 +192,6 @@ function Opened({ record }: { record: FetchedRecord }) {
       <Copyable text={record.transactionId} what="transaction id" />
       <Payload json={record.payload} />
     </div>
-  );
-}
-
-function Step({ text, off, go }: { text: string; off: boolean; go: () => void }) {
-  return (
-    <button type="button" class="button small" aria-disabled={off} onClick={() => !off && go()}>
-      {text}
-    </button>
   );
 }
 

@@ -1,8 +1,6 @@
 /** One queue: what is in it, what runs through it, its partitions. */
 import { usePoll } from '../api/poll.ts';
 import { getQueue, getQueueOps, type LiveQueue, type PartitionRow, type QueueOps } from '../api/queues.ts';
-import { perSecond } from '../api/rates.ts';
-import { Chart } from '../components/chart.tsx';
 import { SearchBox, useList } from '../components/list.tsx';
 import { deadLettersPath, PartitionLink, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
@@ -11,7 +9,8 @@ import { RangeChoice, useRange } from '../components/range.tsx';
 import { type Column, PagedTable, type Sorting } from '../components/table.tsx';
 import { Tile, Tiles } from '../components/tiles.tsx';
 import { Ago } from '../components/time.tsx';
-import { compact, duration, rate, whole } from '../format.ts';
+import { Traffic } from '../components/traffic.tsx';
+import { compact, whole } from '../format.ts';
 import type { PageParams } from '../routes.ts';
 
 /** Counting a queue of many partitions is work for the database. */
@@ -47,7 +46,24 @@ export default function QueuePage({ params }: { params: PageParams }) {
     >
       <QueueTabs queue={queue} />
       <Shown of={live}>{(data) => <Totals live={data} />}</Shown>
-      <Shown of={ops}>{(data) => <Traffic ops={data} />}</Shown>
+      <Shown of={ops}>
+        {(data) => {
+          const { bars, line } = barsOf(data);
+          return (
+            <Traffic
+              note="Messages a second"
+              bars={bars}
+              counts={{
+                Stored: line('pushMessages'),
+                Delivered: line('popMessages'),
+                Failed: line('ackFailed'),
+              }}
+              avgLagMs={line('avgLagMs')}
+              maxLagMs={line('maxLagMs')}
+            />
+          );
+        }}
+      </Shown>
       <Card title="Partitions" note="Counted now" actions={<SearchBox label="Search by name" />}>
         <Shown of={live}>
           {(data) => (
@@ -86,48 +102,6 @@ function Totals({ live }: { live: LiveQueue }) {
   );
 }
 
-function Traffic({ ops }: { ops: QueueOps }) {
-  const bars = barsOf(ops);
-  const seconds = (of: 'avgLagMs' | 'maxLagMs') =>
-    bars.rows.map((row) => (row?.[of] == null ? null : row[of] / 1000));
-  const counts = (of: 'pushMessages' | 'popMessages' | 'ackFailed') =>
-    perSecond(
-      { ...ops, buckets: bars.buckets },
-      bars.rows.map((row) => row?.[of] ?? 0),
-    );
-  return (
-    <div class="columns">
-      <Card title="Throughput" note="Messages a second">
-        <div class="inside">
-          <Chart
-            title="Throughput"
-            times={bars.buckets}
-            series={[
-              { label: 'Stored', values: counts('pushMessages') },
-              { label: 'Delivered', values: counts('popMessages') },
-              { label: 'Failed', values: counts('ackFailed') },
-            ]}
-            format={rate}
-          />
-        </div>
-      </Card>
-      <Card title="Lag at delivery" note="How old messages were when a consumer got them">
-        <div class="inside">
-          <Chart
-            title="Lag at delivery"
-            times={bars.buckets}
-            series={[
-              { label: 'Mean', values: seconds('avgLagMs') },
-              { label: 'Largest', values: seconds('maxLagMs') },
-            ]}
-            format={duration}
-          />
-        </div>
-      </Card>
-    </div>
-  );
-}
-
 /** Every bar of the range; the broker leaves those out in which nothing happened. */
 function barsOf({ timeRange, bucketMinutes, series }: QueueOps) {
   const width = bucketMinutes * 60_000;
@@ -135,12 +109,14 @@ function barsOf({ timeRange, bucketMinutes, series }: QueueOps) {
   const end = Date.parse(timeRange.to);
   const byBucket = new Map(series.map((row) => [Date.parse(row.bucket), row]));
   const buckets: string[] = [];
-  const rows: (QueueOps['series'][number] | null)[] = [];
+  const rows: (QueueOps['series'][number] | undefined)[] = [];
   for (let at = first; at < end; at += width) {
     buckets.push(new Date(at).toISOString());
-    rows.push(byBucket.get(at) ?? null);
+    rows.push(byBucket.get(at));
   }
-  return { buckets, rows };
+  const line = (of: Exclude<keyof QueueOps['series'][number], 'bucket'>) =>
+    rows.map((row) => row?.[of] ?? null);
+  return { bars: { timeRange, bucketMinutes, buckets }, line };
 }
 
 interface PartitionsProps {

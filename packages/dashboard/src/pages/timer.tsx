@@ -11,7 +11,7 @@ import { PartitionLink, queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
 import { Facts } from '../components/tiles.tsx';
-import { Ago, Exact } from '../components/time.tsx';
+import { Exact, ExactAgo } from '../components/time.tsx';
 import { TimerForm } from '../components/timer_form.tsx';
 import { toast } from '../components/toasts.tsx';
 import { exact } from '../format.ts';
@@ -92,7 +92,7 @@ function Content({ timer }: { timer: Whole }) {
         <div class="inside">
           <Facts
             of={[
-              ['Due', <Due key="" at={deliverAt} />],
+              ['Due', <ExactAgo key="" at={deliverAt} />],
               [
                 'Queue',
                 <a key="" href={queuePath(queue)}>
@@ -127,14 +127,6 @@ function Content({ timer }: { timer: Whole }) {
           )}
         </div>
       </Card>
-    </>
-  );
-}
-
-function Due({ at }: { at: string }) {
-  return (
-    <>
-      <Exact at={at} />, <Ago at={at} />
     </>
   );
 }
