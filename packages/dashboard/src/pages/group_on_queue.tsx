@@ -124,7 +124,11 @@ function Totals({ totals }: { totals: GroupOnQueue['totals'] }) {
   const { partitions, partitionCursors, partitionsWithLag, totalLag, maxTimeLag } = totals;
   return (
     <Tiles>
-      <Tile label="Lag" value={compact(totalLag)} note={plural(totalLag, 'message')} />
+      <Tile
+        label="Lag"
+        value={compact(totalLag)}
+        note={totalLag < 10_000 ? 'messages' : plural(totalLag, 'message')}
+      />
       <Tile
         label="Oldest has waited"
         value={totalLag === 0 ? '–' : duration(maxTimeLag)}
