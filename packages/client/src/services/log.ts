@@ -16,7 +16,7 @@ export interface LogPlace {
 export interface LogPart<T = unknown> {
   readonly queue: string;
   readonly partition: string;
-  readonly records: readonly LogRecord<T>[];
+  readonly records: LogRecord<T>[];
   /** What the next message will get. */
   readonly highWatermark: number;
   /** The oldest that is still there. */

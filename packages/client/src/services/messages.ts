@@ -2,6 +2,7 @@ import { RefusedError } from '../errors.ts';
 import type { MessageRef } from '../message.ts';
 import { type CallOptions, segment, type Transport } from '../wire/transport.ts';
 import { instant } from './dead_letters.ts';
+import { Log } from './log.ts';
 
 export interface StoredMessage<T = unknown> {
   readonly id: string;
@@ -82,18 +83,11 @@ export class Messages {
     offset: number,
     options: CallOptions & { waitMs?: number; maxBytes?: number } = {},
   ): Promise<{ records: LogRecord<T>[]; highWatermark: number; logStartOffset: number }> {
-    const { waitMs = 0, maxBytes, signal } = options;
-    const { entries } = await this.#transport.ask<{ entries: Read<T>[] }>({
-      method: 'POST',
-      path: '/api/v1/fetch',
-      body: { entries: [{ queue, partition, offset, maxBytes }], maxWaitMs: waitMs },
-      repeatable: true,
-      timeoutMs: waitMs + 30_000,
-      signal,
-    });
-    const { error, records, highWatermark, logStartOffset } = entries[0]!;
-    if (error === undefined || error === null) return { records, highWatermark, logStartOffset };
-    throw new RefusedError(`${error}: ${queue}/${partition} at ${offset}`, { code: error, body: entries[0] });
+    const place = { queue, partition, offset, maxBytes: options.maxBytes };
+    const [part] = await new Log(this.#transport).read<T>([place], options);
+    const { error, records, highWatermark, logStartOffset } = part!;
+    if (error === undefined) return { records, highWatermark, logStartOffset };
+    throw new RefusedError(`${error}: ${queue}/${partition} at ${offset}`, { code: error, body: part });
   }
 
   /** A note about a message, for those who look for it later. @returns its id */
@@ -129,11 +123,4 @@ export interface TraceOptions extends CallOptions {
   names?: readonly string[];
   /** Default `info`. */
   type?: string;
-}
-
-interface Read<T> {
-  readonly records: LogRecord<T>[];
-  readonly highWatermark: number;
-  readonly logStartOffset: number;
-  readonly error?: string | null;
 }
