@@ -70,7 +70,7 @@ test('timers: schedule, list, show, count, cancel', async () => {
   const listed = await json('timers', 'list', 't1', '--prefix', 'remind-');
   assert.ok(listed.some(({ key }: { key: string }) => key === 'remind-2'));
   assert.match(await ok('timers', 'show', 't1', 'remind-2'), /deliverAt: +20[\s\S]*"hi"\n$/);
-  assert.match(await ok('timers', 'count', 't1', 'remind-'), /^[12]\n$/);
+  assert.match(await ok('timers', 'count', 't1', 'remind-'), /^2\n$/);
   await fails(2, /--in or --at is needed/, ['timers', 'schedule', 't1', 'k', '1']);
   await fails(4, /./, ['timers', 'schedule', 't1', 'k', '1', '--in', '400d']);
   const cancelled = await run(['timers', 'cancel', 't1', 'remind-2', 'remind-2']);
