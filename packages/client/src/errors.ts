@@ -3,7 +3,7 @@
  *
  *   refused      the request has to change; the same one fails again
  *   overloaded   nothing was taken, the broker asks to come back later
- *   unavailable  nothing was carried out, it may be tried again
+ *   unavailable  nothing was carried out, or it was only to be read; it may be tried again
  *   in_doubt     nobody knows whether it was carried out: look before you repeat
  *   aborted      your signal, or the end of the client
  *

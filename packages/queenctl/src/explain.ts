@@ -17,9 +17,6 @@ const NOT_FOUND: ReadonlySet<string> = new Set([
   'UNKNOWN_TOPIC_OR_PARTITION',
 ]);
 
-/** What was only read cannot have been done by half; a pop is a read by its method alone. */
-const READ = /^no answer to GET \/(?!api\/v1\/pop)/;
-
 const USAGE = [TypeError, RangeError, InvalidArgumentError];
 
 export function explain(error: unknown): Explained {
@@ -40,7 +37,6 @@ function ofClient(error: QueenError): Explained {
     case 'aborted':
       return { exit: 'interrupted', sentence: 'interrupted', hint: undefined };
     case 'in_doubt':
-      if (READ.test(sentence)) return { exit: 'unavailable', sentence, hint };
       return { exit: 'inDoubt', sentence, hint: hint ?? 'it may have been done: look before you repeat it' };
     case 'unavailable':
     case 'overloaded':

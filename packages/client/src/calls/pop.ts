@@ -48,6 +48,7 @@ export async function pop<T>(
     },
     affinity: affinityOf(scope),
     repeatable: options.autoAck !== true,
+    reads: false,
     keepsAnswer: true,
     timeoutMs: waitMs > 0 ? waitMs + WAIT_MARGIN_MS : undefined,
     signal: options.signal,

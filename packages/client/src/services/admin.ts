@@ -123,11 +123,18 @@ export class Admin {
   ): AsyncGenerator<Omit<KvEntry, 'value'> & { readonly value?: unknown }, void, undefined> {
     const { prefix, keysOnly, signal } = options;
     for (let after: string | undefined; ; ) {
-      const page = await this.#post<{ rows: KvEntry[]; truncated: boolean; nextAfter: string | null }>(
-        '/api/v1/resources/kv/list',
-        { namespace, prefix, keysOnly, after, limit: 1_000 },
-        { signal },
-      );
+      const page = await this.#transport.ask<{
+        rows: KvEntry[];
+        truncated: boolean;
+        nextAfter: string | null;
+      }>({
+        method: 'POST',
+        path: '/api/v1/resources/kv/list',
+        body: { namespace, prefix, keysOnly, after, limit: 1_000 },
+        repeatable: true,
+        reads: true,
+        signal,
+      });
       yield* page.rows;
       if (!page.truncated || page.nextAfter === null) return;
       after = page.nextAfter;

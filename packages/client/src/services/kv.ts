@@ -1,6 +1,7 @@
 import { InDoubtError, RefusedError } from '../errors.ts';
 import type { CallOptions, Transport } from '../wire/transport.ts';
 import {
+  isRead,
   isRepeatable,
   type KvEntry,
   type KvOperation,
@@ -155,6 +156,7 @@ export async function kvBatch(
     body: { operations },
     affinity: 'kv',
     repeatable: operations.every(isRepeatable),
+    reads: operations.every(isRead),
     signal,
   });
   const refused = body.ok === false ? { reason: body.kvReason } : undefined;

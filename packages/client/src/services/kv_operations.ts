@@ -77,6 +77,10 @@ export function isRepeatable(operation: KvOperation): boolean {
   }
 }
 
+export function isRead({ op }: KvOperation): boolean {
+  return op === 'get' || op === 'getMany' || op === 'getPrefix';
+}
+
 /** The first write among the results of operations that was not applied. */
 export function unapplied<R extends { readonly applied?: boolean }>(results: readonly R[]): R | undefined {
   return results.find((result) => result.applied === false);

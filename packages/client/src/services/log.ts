@@ -65,6 +65,7 @@ export class Log {
       path: '/api/v1/fetch',
       body: { entries: places, maxWaitMs: waitMs },
       repeatable: true,
+      reads: true,
       timeoutMs: waitMs + 30_000,
       signal,
     });
@@ -84,6 +85,7 @@ export class Log {
       path: '/api/v1/fetch/offsets',
       body: { entries: partitions.map((partition) => ({ queue, partition, timestamp })) },
       repeatable: true,
+      reads: true,
       signal,
     });
     return entries.map(({ offset }) => offset);
@@ -109,6 +111,7 @@ export class Log {
       path: '/api/v1/partitions/changed',
       body: { entries: [{ queue, since, after, limit }] },
       repeatable: true,
+      reads: true,
       signal,
     });
     const { partitions, next, error } = entries[0]!;

@@ -3,6 +3,7 @@ import {
   AbortedError,
   abortedBy,
   closed,
+  type ErrorFacts,
   InDoubtError,
   OverloadedError,
   QueenError,
@@ -35,6 +36,8 @@ export interface Request {
    * InDoubtError then.
    */
   readonly repeatable: boolean;
+  /** Whether it changes nothing, so that nobody need know whether it was carried out. Default: what is asked by GET. */
+  readonly reads?: boolean;
   /** Longest wait for the answer to one try, ms. Default: the client's. */
   readonly timeoutMs?: number | undefined;
   /** Statuses besides 2xx that are answers, not errors. */
@@ -100,6 +103,7 @@ export class Transport {
 
   async #tries<T>(request: Request, signal: AbortSignal): Promise<Answer<T>> {
     const { brokers, retry } = this.#options;
+    const { reads = request.method === 'GET' } = request;
     const order = brokers.order(request.affinity ?? request.path);
     let failures = 0;
     let refusals = 0;
@@ -119,11 +123,14 @@ export class Transport {
           continue;
         }
         if (error.broker !== undefined) brokers.failed(broker);
-        if (error instanceof InDoubtError) {
+        if (error instanceof InDoubtError && !reads) {
           if (!request.repeatable) throw error;
           repeated = true;
         }
-        if (failures >= retry.retries) throw repeated ? doubted(error) : error;
+        if (failures >= retry.retries) {
+          if (repeated) throw doubted(error);
+          throw error instanceof InDoubtError ? new UnavailableError(error.message, factsOf(error)) : error;
+        }
         failures++;
         if (failures % order.length === 0) {
           const round = failures / order.length - 1;
@@ -211,9 +218,13 @@ function unanswered(what: string, broker: string, error: unknown): QueenError {
 /** However the last try failed: an earlier one may have been carried out. */
 function doubted(error: QueenError): QueenError {
   if (error instanceof InDoubtError) return error;
+  return new InDoubtError(`${error.message} (an earlier try may have been carried out)`, factsOf(error));
+}
+
+/** The same under another name. */
+function factsOf(error: QueenError): ErrorFacts {
   const { code, status, reason, field, retryAfterSeconds, body, broker } = error;
-  const facts = { code, status, reason, field, retryAfterSeconds, body, broker, cause: error };
-  return new InDoubtError(`${error.message} (an earlier try may have been carried out)`, facts);
+  return { code, status, reason, field, retryAfterSeconds, body, broker, cause: error };
 }
 
 function queryOf(query: Request['query']): string {

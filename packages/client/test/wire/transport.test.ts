@@ -135,6 +135,14 @@ test('where nobody knows it is asked again only if that does no harm', async () 
   const refused = transport([broken('ECONNRESET'), answer(404, { error: 'gone', code: 'gone' })]);
   const error = await failure(refused.transport.call(SAFE));
   assert.deepEqual([error.kind, error.code], ['in_doubt', 'gone']);
+  // Of what is only read it tells all.
+  for (const read of [{ ...SAFE, method: 'GET' } as const, { ...SAFE, reads: true }]) {
+    const absent = transport([broken('ECONNRESET'), answer(404, { error: 'gone', code: 'gone' })]);
+    assert.ok((await failure(absent.transport.call(read))) instanceof RefusedError);
+    const lost = transport(Array.from({ length: 9 }, () => answer(502, 'bad gateway')));
+    const { kind, status } = await failure(lost.transport.call(read));
+    assert.deepEqual([kind, status, lost.asked.length], ['unavailable', 502, 5]);
+  }
 });
 
 test('a signal ends a request, a pause, and what has not begun', async () => {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Command } from 'commander';
@@ -157,6 +159,19 @@ test('tokens: none, one that may not, one that may', async (t) => {
   await ok('queues', 'delete', 's5', '--yes', '--if-exists', '-u', url, '--token-file', path);
   const status = await run(['status', '-u', url, '-o', 'json'], { env: { QUEEN_TOKEN: reader } });
   assert.deepEqual([status.code, JSON.parse(status.out).maintenance], [0, null]);
+});
+
+test('what was only read is in no doubt, whatever its answer was', async (t) => {
+  const server = createServer((_, response) => void response.writeHead(502).end('bad gateway'));
+  t.after(() => server.close());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const there = ['-u', `http://127.0.0.1:${port}`];
+  await fails(6, /bad gateway/, ['queues', 'list', ...there]);
+  await fails(6, /bad gateway/, ['tail', 's6', ...there]);
+  await fails(6, /bad gateway/, ['kv', 'get', 's6', 'n', ...there]);
+  await fails(7, /bad gateway\n +it may have been done/, ['pop', 's6', ...there]);
+  await fails(7, /bad gateway/, ['kv', 'incr', 's6', 'n', ...there]);
 });
 
 test('bench measures, and cleans up', async () => {
