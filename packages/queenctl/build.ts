@@ -11,20 +11,22 @@ import { build as buildClient } from '../client/build.ts';
  */
 const HERE = import.meta.dirname;
 
-export function build(to: string): void {
+/** @param client where the package of the client was built; default: it is built for this */
+export function build(to: string, client?: string): void {
   rmSync(to, { recursive: true, force: true });
   const scratches = join(HERE, '.tmp');
   mkdirSync(scratches, { recursive: true });
   const scratch = mkdtempSync(join(scratches, 'build-'));
   try {
     // Compiled against the client as it is published: its sources would be compiled into this package.
-    buildClient(join(scratch, 'client'));
+    const built = client ?? join(scratch, 'client');
+    if (client === undefined) buildClient(built);
     const config = {
       extends: '../../tsconfig.build.json',
       compilerOptions: {
         rootDir: '../../src',
         outDir: join(to, 'src'),
-        paths: { '@queen-mq/client': ['./client/index.d.ts'] },
+        paths: { '@queen-mq/client': [join(built, 'index.d.ts')] },
       },
       include: ['../../src'],
     };

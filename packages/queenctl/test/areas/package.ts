@@ -13,8 +13,9 @@ test('the package that is published is built, and runs where it is installed', a
   const modules = join(directory, 'installed/node_modules');
   const to = join(modules, '@queen-mq/queenctl');
   mkdirSync(join(modules, '@queen-mq'), { recursive: true });
-  build(to);
-  buildClient(join(modules, '@queen-mq/client'));
+  const client = join(modules, '@queen-mq/client');
+  buildClient(client);
+  build(to, client);
   const manifest = JSON.parse(readFileSync(join(to, 'package.json'), 'utf8')) as Record<string, unknown>;
   assert.deepEqual(
     [manifest.private, manifest.scripts, manifest.bin],
