@@ -1,5 +1,5 @@
 /** What has passed, over time: /api/v1/analytics. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import type { WorkloadBy } from '../../engine/statistics/workload.ts';
 import { answers, operation } from './operation.ts';
 import {

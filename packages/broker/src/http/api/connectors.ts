@@ -1,5 +1,5 @@
 /** Connectors. What a document may hold is judged by the connectors, and its schema is made of their readers. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { answers, operation } from './operation.ts';
 import { Flag, Instant, Nullable, type Schema, Text } from './schemas.ts';
 

@@ -1,5 +1,5 @@
 /** Dead letters. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { NAME_CHARACTERS_MAX, nameFault } from '../../log/names.ts';
 import { Address } from './lookup.ts';
 import { answers, operation } from './operation.ts';

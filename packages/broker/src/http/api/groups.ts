@@ -1,5 +1,5 @@
 /** Consumer groups. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { answers, operation } from './operation.ts';
 import {
   Count,

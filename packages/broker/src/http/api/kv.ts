@@ -1,5 +1,5 @@
 /** Keys and values. Operations have a reader of their own, which takes values as spans; a test holds it against these. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { KEY_BYTES_MAX, NAMESPACE, PAGE_DEFAULT, TTL_SECONDS_MAX } from '../../engine/kv/check.ts';
 import { OPERATIONS_MAX } from '../../engine/kv/kv.ts';
 import { answers, operation } from './operation.ts';

@@ -1,5 +1,5 @@
 /** Messages as a person wants to see them, and the notes about them. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import type { MessageStatus } from '../../engine/reads/face.ts';
 import { QUEUE_MODE_GROUP } from '../../engine/types.ts';
 import { answers, operation } from './operation.ts';

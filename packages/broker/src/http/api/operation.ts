@@ -2,7 +2,7 @@
  * What a route takes and answers. It is the route's `schema`: Fastify validates `params` and `body` with it, and the OpenAPI
  * document is made of it.
  */
-import type { Type } from '@fastify/type-provider-typebox';
+import type { Type } from 'typebox';
 import type { FaultCode } from '../errors.ts';
 import type { Schema } from './schemas.ts';
 

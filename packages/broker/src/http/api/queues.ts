@@ -1,5 +1,5 @@
 /** Queues: /api/v1/configure and /api/v1/resources. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { SINK_HOLD_SECONDS, SINK_NAME } from '../../engine/queues/options.ts';
 import type { QueueOptions } from '../../engine/types.ts';
 import { Fault } from '../errors.ts';

@@ -1,5 +1,5 @@
 /** Reads by offset. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { DEFAULT_PARTITION } from '../../engine/types.ts';
 import { answers, operation } from './operation.ts';
 import {

@@ -3,7 +3,7 @@
  * becomes a component of the document; `refusal` is what the caller hears when the validator turns a value down, and is
  * not part of the document.
  */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import {
   NAME_CHARACTERS_MAX,
   nameFault,

@@ -1,5 +1,5 @@
 /** What stands where: /api/v1/status. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import type { PartitionSort, QueueSort } from '../../engine/statistics/face.ts';
 import { answers, operation } from './operation.ts';
 import { QUEUE_OPTIONS } from './queues.ts';

@@ -1,5 +1,5 @@
 /** Maintenance, switches, probes, metrics, and who is calling. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { Fault } from '../errors.ts';
 import { type Answer, answers, operation } from './operation.ts';
 import { Count, Flag, Json, Maybe, Nullable, Quantity, RequiredName, Text, Word } from './schemas.ts';

@@ -1,5 +1,5 @@
 /** Timers. Operations have a reader of their own; a test holds it against these. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { OPERATIONS_MAX, PREFIX_BYTES_MAX, TIMER_KEY_BYTES_MAX } from '../../engine/timers/check.ts';
 import { PAGE_DEFAULT, PAGE_MAX } from '../../engine/timers/timers.ts';
 import { DEFAULT_PARTITION } from '../../engine/types.ts';

@@ -1,5 +1,5 @@
 /** POST /api/v1/transaction. Its body has a reader of its own; a test holds it against this. */
-import { Type } from '@fastify/type-provider-typebox';
+import { Type } from 'typebox';
 import { RIDING_OPERATIONS_MAX } from '../../engine/kv/kv.ts';
 import { DEFAULT_PARTITION } from '../../engine/types.ts';
 import { kvResultMembers, preconditionMembers, RidingKvOperation } from './kv.ts';

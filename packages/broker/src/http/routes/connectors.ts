@@ -1,7 +1,7 @@
 /** Connectors: documents that say which tables become queues and which queues become tables, and how it goes. */
 
-import type { Type } from '@fastify/type-provider-typebox';
 import type { FastifyRequest } from 'fastify';
+import type { Type } from 'typebox';
 import { EngineError } from '../../engine/errors.ts';
 import type { TenantId } from '../../engine/types.ts';
 import {

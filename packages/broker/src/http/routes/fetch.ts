@@ -1,6 +1,6 @@
 /** Reads by offset: POST /api/v1/fetch, /api/v1/fetch/offsets, /api/v1/partitions/changed. */
 import type { ServerResponse } from 'node:http';
-import type { Type } from '@fastify/type-provider-typebox';
+import type { Type } from 'typebox';
 import type {
   ChangedRequest,
   FetchedEntry,

@@ -1,5 +1,5 @@
 /** /api/v1/consumer-groups: what groups there are, how far behind, and how they are moved and removed. */
-import type { Type } from '@fastify/type-provider-typebox';
+import type { Type } from 'typebox';
 import type {
   GroupPageRow,
   GroupQueue,

@@ -1,5 +1,5 @@
 /** What is about the cluster and the broker: maintenance, switches, the spool, and what brokers tell each other. */
-import type { Type } from '@fastify/type-provider-typebox';
+import type { Type } from 'typebox';
 import type { SpoolState, SystemFace } from '../../engine/system/face.ts';
 import type { SwitchName, SwitchStates } from '../../engine/system/switches.ts';
 import type { BrokerFace } from '../../engine/types.ts';
