@@ -26,7 +26,7 @@ import type { Identify, Identity, Level } from './identity.ts';
 import { MANAGEMENT_BODY_BYTES_MAX, parseJsonBody } from './json_body.ts';
 import type { Page } from './page.ts';
 import { splitTarget } from './target.ts';
-import { AJV, validationFault } from './validation.ts';
+import { AJV, buildValidator, validationFault } from './validation.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -90,6 +90,7 @@ export function createApp(options: AppOptions): App {
     clientErrorHandler: (error, socket) => options.parseError(error, socket as Socket),
     routerOptions: { maxParamLength: PARAM_BYTES_MAX },
     ajv: AJV,
+    schemaController: { compilersFactory: { buildValidator } },
     frameworkErrors: (_error, _request, reply) => {
       options.traffic.refuse('malformed_url');
       send(reply, new Fault('malformed_url'));

@@ -1,18 +1,45 @@
 /** The validator of bodies and path segments: JSON Schema, in the wire's words. */
+import { AjvCompiler, type ValidatorFactory } from '@fastify/ajv-compiler';
 import type { FastifySchemaValidationError, FastifyServerOptions } from 'fastify';
 import { parseInstant } from '../log/instants.ts';
 import type { Refusal } from './api/schemas.ts';
 import { badBody, badQuery, Fault } from './errors.ts';
 
+type AnyValidate = ReturnType<ReturnType<ValidatorFactory>>;
+
 export const AJV = {
   // Nothing is coerced, filled in or removed behind a handler's back. Verbose: a fault needs what it is about.
-  customOptions: { coerceTypes: false, useDefaults: false, removeAdditional: false, verbose: true },
+  // That schemas are schemas is seen by a test, not by every start.
+  customOptions: {
+    coerceTypes: false,
+    useDefaults: false,
+    removeAdditional: false,
+    verbose: true,
+    meta: false,
+    validateSchema: false,
+  },
   onCreate(ajv) {
     ajv.addVocabulary(['refusal']);
     // What is an instant in a query is one in a body.
     ajv.addFormat('date-time', (text: string) => parseInstant(text) !== null);
   },
 } satisfies FastifyServerOptions['ajv'];
+
+/** Compiles a schema when something is first held against it: a start does not wait for those of all routes. */
+export const buildValidator: ValidatorFactory = (schemas, options) => {
+  const compile = AjvCompiler()(schemas, options);
+  return (route) => {
+    let compiled: ReturnType<typeof compile> | undefined;
+    const validate = (value: unknown) => {
+      compiled ??= compile(route);
+      const verdict = compiled(value);
+      validate.errors = compiled.errors;
+      return verdict;
+    };
+    validate.errors = undefined as AnyValidate['errors'];
+    return validate as AnyValidate;
+  };
+};
 
 /** What AJV says when it is verbose. */
 interface Verdict extends FastifySchemaValidationError {
