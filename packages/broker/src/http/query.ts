@@ -83,11 +83,13 @@ export class Query {
   }
 
   /** Which page: `limit` held between 1 and the most, `offset` not below 0. */
-  page({ limit, most }: PageSize): { limit: number; skip: number } {
-    return {
-      limit: Math.min(most, Math.max(1, this.integer('limit') ?? limit)),
-      skip: Math.max(0, this.integer('offset') ?? 0),
-    };
+  page(size: PageSize): { limit: number; skip: number } {
+    return { limit: this.limit(size), skip: Math.max(0, this.integer('offset') ?? 0) };
+  }
+
+  /** How many of what has no pages: held between 1 and the most. */
+  limit({ limit, most }: PageSize): number {
+    return Math.min(most, Math.max(1, this.integer('limit') ?? limit));
   }
 }
 

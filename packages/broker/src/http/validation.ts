@@ -1,7 +1,7 @@
 /** The validator of bodies and path segments: JSON Schema, in the wire's words. */
 import { AjvCompiler, type ValidatorFactory } from '@fastify/ajv-compiler';
 import type { FastifySchemaValidationError, FastifyServerOptions } from 'fastify';
-import { parseInstant } from '../log/instants.ts';
+import { parseInstant, storableInstant } from '../log/instants.ts';
 import type { Refusal } from './api/schemas.ts';
 import { badBody, badQuery, Fault } from './errors.ts';
 
@@ -40,6 +40,11 @@ export const buildValidator: ValidatorFactory = (schemas, options) => {
     return validate as AnyValidate;
   };
 };
+
+/** Of a text that the validator has found to be an instant. */
+export function microsOf(text: string): number {
+  return storableInstant(parseInstant(text)!);
+}
 
 /** What AJV says when it is verbose. */
 interface Verdict extends FastifySchemaValidationError {

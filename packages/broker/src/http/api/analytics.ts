@@ -7,10 +7,11 @@ import {
   Flag,
   filterParameters,
   Instant,
+  limitParameter,
   NameFilter,
   Nullable,
-  pageParameters,
   Quantity,
+  RequiredName,
   type Schema,
   spanParameters,
   Text,
@@ -18,9 +19,9 @@ import {
 } from './schemas.ts';
 import { range, statistics } from './standing.ts';
 
-export const KEYS_PAGE = { limit: 200, most: 1_000 };
-export const REASONS_PAGE = { limit: 200, most: 1_000 };
-export const LIVENESS_PAGE = { limit: 20, most: 200 };
+export const KEYS = { limit: 200, most: 1_000 };
+export const REASONS = { limit: 200, most: 1_000 };
+export const LIVENESS = { limit: 20, most: 200 };
 export const GROUPINGS: readonly WorkloadBy[] = ['namespace', 'task', 'queue'];
 
 const onQueue = { ...spanParameters, queue: NameFilter };
@@ -180,7 +181,7 @@ export const workload = operation({
   operationId: 'workload',
   ...statistics,
   summary: 'Who does how much',
-  parameters: Type.Object({ groupBy, ...pageParameters(KEYS_PAGE), ...spanParameters, ...filterParameters }),
+  parameters: Type.Object({ groupBy, ...limitParameter(KEYS), ...spanParameters, ...filterParameters }),
   answers: {
     200: answers(
       'The busiest first; each line of a graph is as long as `buckets`.',
@@ -206,8 +207,8 @@ export const deadLetterReport = operation({
   ...statistics,
   summary: 'Dead letters by what their reasons have in common',
   parameters: Type.Object({
-    queue: Type.String({ ...NameFilter, minLength: 1 }),
-    ...pageParameters(REASONS_PAGE),
+    queue: RequiredName,
+    ...limitParameter(REASONS),
   }),
   answers: {
     200: answers(
@@ -232,7 +233,7 @@ export const partitionLiveness = operation({
   operationId: 'partitionLiveness',
   ...statistics,
   summary: 'How many partitions were written lately',
-  parameters: Type.Object({ ...pageParameters(LIVENESS_PAGE), ...filterParameters }),
+  parameters: Type.Object({ ...limitParameter(LIVENESS), ...filterParameters }),
   answers: {
     200: answers(
       'As of `capturedAt`.',

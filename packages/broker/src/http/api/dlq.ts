@@ -9,12 +9,12 @@ import {
   Instant,
   Json,
   Maybe,
-  Name,
   NameFilter,
   Nullable,
   Pagination,
   PartitionId,
   pageParameters,
+  RequiredName,
   spanParameters,
   Text,
   Uuid,
@@ -87,7 +87,7 @@ export const purgeDeadLetters = operation({
   tag: 'Dead letters',
   summary: 'Remove the dead letters of a queue',
   parameters: Type.Object({
-    queue: Type.String({ ...Name, minLength: 1 }),
+    queue: RequiredName,
     consumerGroup: NameFilter,
   }),
   answers: {

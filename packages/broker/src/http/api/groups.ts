@@ -15,6 +15,7 @@ import {
   PartitionId,
   Quantity,
   Text,
+  TotalledPagination,
   Word,
 } from './schemas.ts';
 
@@ -47,10 +48,6 @@ const Standing = Type.Object(
   },
   { title: 'ConsumerGroup' },
 );
-const Counted = Type.Object(
-  { limit: Count, offset: Count, total: Count },
-  { description: 'total: of those that were searched for.' },
-);
 
 export const listGroups = operation({
   operationId: 'listConsumerGroups',
@@ -67,7 +64,10 @@ export const listGroups = operation({
       'One element for each group and queue; with `limit` one page of them.',
       Type.Union([
         Type.Array(Standing),
-        Type.Object({ groups: Type.Array(Standing), pagination: Counted }, { title: 'ConsumerGroupPage' }),
+        Type.Object(
+          { groups: Type.Array(Standing), pagination: TotalledPagination },
+          { title: 'ConsumerGroupPage' },
+        ),
       ]),
     ),
   },
@@ -149,7 +149,7 @@ export const groupOnQueue = operation({
               { title: 'GroupPartition' },
             ),
           ),
-          pagination: Counted,
+          pagination: TotalledPagination,
         },
         { title: 'GroupQueuePage' },
       ),

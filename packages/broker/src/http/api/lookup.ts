@@ -10,6 +10,7 @@ import {
   filterParameters,
   Instant,
   Json,
+  limitParameter,
   NameFilter,
   Nullable,
   Pagination,
@@ -22,7 +23,7 @@ import {
 } from './schemas.ts';
 
 export const Address = Type.Object({ partitionId: Type.String(), transactionId: Type.String() });
-export const FOUND_PAGE = { limit: 50, most: 1_000 };
+export const FOUND = { limit: 50, most: 1_000 };
 export const MESSAGES_PAGE = { limit: 200, most: 1_000 };
 export const STATUSES: readonly MessageStatus[] = ['pending', 'processing', 'completed', 'dead_letter'];
 
@@ -102,7 +103,7 @@ export const findMessages = operation({
   parameters: Type.Object({
     transactionId: Type.String({ minLength: 1 }),
     queue: NameFilter,
-    ...pageParameters(FOUND_PAGE),
+    ...limitParameter(FOUND),
   }),
   answers: {
     200: answers(

@@ -29,7 +29,7 @@ function judged(judge: Judge): Refusal {
 
 /** Of a member that may be left out, and of which JSON null says the same. */
 export function Maybe<T extends Schema>(schema: T) {
-  return Type.Optional(Type.Union([schema, Type.Null()]));
+  return Type.Optional(Nullable(schema));
 }
 
 export function Nullable<T extends Schema>(schema: T) {
@@ -108,10 +108,15 @@ const QueryInstant = Type.Optional(
   Type.String({ format: 'date-time', description: 'ISO 8601; UTC without a zone. Empty: not given.' }),
 );
 
+/** `limit`, of what has no pages. */
+export function limitParameter({ limit, most }: PageSize) {
+  return { limit: Type.Optional(HeldInteger({ least: 1, most, absent: limit })) };
+}
+
 /** `limit` and `offset`. */
-export function pageParameters({ limit, most }: PageSize) {
+export function pageParameters(size: PageSize) {
   return {
-    limit: Type.Optional(HeldInteger({ least: 1, most, absent: limit })),
+    ...limitParameter(size),
     offset: Type.Optional(
       GivenInteger({ default: 0, description: 'Rows to pass over. Below 0 counts as 0.' }),
     ),
@@ -139,6 +144,12 @@ export function listParameters(sorts: readonly [string, ...string[]], size: Page
 export const Pagination = Type.Object(
   { limit: Type.Integer(), offset: Type.Integer() },
   { title: 'Pagination' },
+);
+
+/** The same where the rows are counted. */
+export const TotalledPagination = Type.Object(
+  { limit: Count, offset: Count, total: Count },
+  { description: 'total: of those that were searched for.' },
 );
 
 export const spanParameters = { from: QueryInstant, to: QueryInstant };

@@ -16,6 +16,7 @@ import {
   spanParameters,
   Text,
   TimeRange,
+  TotalledPagination,
   Word,
 } from './schemas.ts';
 
@@ -123,8 +124,6 @@ export const systemStatus = operation({
   },
 });
 
-const TotalledPagination = Type.Object({ limit: Count, offset: Count, total: Count });
-
 export const statusQueues = operation({
   operationId: 'statusQueues',
   ...statistics,
@@ -199,10 +198,7 @@ export const statusQueue = operation({
           }),
           partitions: Type.Array(Type.Object(livePartition)),
           totals: Type.Object({ partitions: Count, messages: Live }),
-          pagination: Type.Object(
-            { limit: Count, offset: Count, total: Count },
-            { description: 'total: of those that were searched for.' },
-          ),
+          pagination: TotalledPagination,
         },
         { title: 'LiveQueue' },
       ),

@@ -64,7 +64,6 @@ const Cancel = Type.Object(
   { title: 'TimerCancel', additionalProperties: false },
 );
 export const TimerOperation = Type.Unsafe<unknown>({ oneOf: [Schedule, Cancel], title: 'TimerOperation' });
-export { OPERATIONS_MAX as TIMER_OPERATIONS_MAX };
 
 const status = Word(['scheduled', 'rescheduled', 'cancelled', 'absent', 'too_late'], {
   description: 'absent: nothing is pending, it may have fired. too_late: it is being fired.',

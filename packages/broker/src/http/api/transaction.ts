@@ -1,6 +1,7 @@
 /** POST /api/v1/transaction. Its body has a reader of its own; a test holds it against this. */
 import { Type } from 'typebox';
 import { RIDING_OPERATIONS_MAX } from '../../engine/kv/kv.ts';
+import { OPERATIONS_MAX as TIMER_OPERATIONS_MAX } from '../../engine/timers/check.ts';
 import { DEFAULT_PARTITION } from '../../engine/types.ts';
 import { kvResultMembers, preconditionMembers, RidingKvOperation } from './kv.ts';
 import { ackMembers } from './messages.ts';
@@ -18,7 +19,7 @@ import {
   Uuid,
   Word,
 } from './schemas.ts';
-import { TIMER_OPERATIONS_MAX, TimerOperation, timerResultMembers } from './timers.ts';
+import { TimerOperation, timerResultMembers } from './timers.ts';
 
 const pushed = {
   queue: RequiredName,

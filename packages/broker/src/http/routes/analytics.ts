@@ -20,14 +20,14 @@ import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import {
   deadLetterReport,
   GROUPINGS,
-  KEYS_PAGE,
-  LIVENESS_PAGE,
+  KEYS,
+  LIVENESS,
   parkedReplicas,
   partitionLiveness,
   postgresStats,
   queueLag,
   queueOps,
-  REASONS_PAGE,
+  REASONS,
   retentionReport,
   systemMetrics,
   workerMetrics,
@@ -120,7 +120,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
   app.get(`${AT}/workload`, { config, schema: workload }, async (request) => {
     const query = queryOf(request);
     const by = readGroupBy(query) ?? 'namespace';
-    const { limit } = query.page(KEYS_PAGE);
+    const limit = query.limit(KEYS);
     const { tenant } = request.identity;
     return renderWorkload(await statistics.workload(tenant, readSpan(query), by, readFilter(query), limit));
   });
@@ -129,7 +129,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
     const query = queryOf(request);
     const queue = filterName(query, 'queue');
     if (queue === null) throw new Fault('bad_query', { message: 'queue required', field: 'queue' });
-    const { limit } = query.page(REASONS_PAGE);
+    const limit = query.limit(REASONS);
     const { oldestMicros, newestMicros, ...report } = await statistics.deadLetters(
       request.identity.tenant,
       queue,
@@ -145,7 +145,7 @@ function queueRoutes(app: App, statistics: StatisticsFace): void {
 
   app.get(`${AT}/partition-liveness`, { config, schema: partitionLiveness }, async (request) => {
     const query = queryOf(request);
-    const { limit } = query.page(LIVENESS_PAGE);
+    const limit = query.limit(LIVENESS);
     const { tenant } = request.identity;
     const { capturedAtMicros, rows } = await statistics.liveness(tenant, readFilter(query), limit);
     return {

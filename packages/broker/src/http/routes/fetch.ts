@@ -9,11 +9,12 @@ import type {
   RecordsFace,
 } from '../../engine/reads/face.ts';
 import { DEFAULT_PARTITION } from '../../engine/types.ts';
-import { formatInstant, formatInstantOrNull, parseInstant, storableInstant } from '../../log/instants.ts';
+import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import { changedPartitions, FETCH, fetchOffsets, fetchRecords } from '../api/records.ts';
 import type { App } from '../app.ts';
 import { JsonBytes } from '../hot/json_bytes.ts';
 import { sendBytes } from '../raw_json.ts';
+import { microsOf } from '../validation.ts';
 
 /** Who tells that a waiting client has gone. */
 export interface Waits {
@@ -111,11 +112,6 @@ function laneOf(entry: { queue: string; partition?: string | number | null }): {
 
 function held(value: number, least: number, most: number): number {
   return Math.min(most, Math.max(least, value));
-}
-
-/** Of a text that the validator has found to be an instant. */
-function microsOf(text: string): number {
-  return storableInstant(parseInstant(text)!);
 }
 
 /** Payloads are spliced in byte for byte. */

@@ -8,7 +8,7 @@ import type {
   LaggingPartition,
   SeekTarget,
 } from '../../engine/groups/face.ts';
-import { formatInstant, formatInstantOrNull, parseInstant, storableInstant } from '../../log/instants.ts';
+import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import {
   deleteGroup,
   deleteGroupOnQueue,
@@ -29,6 +29,7 @@ import type { App } from '../app.ts';
 import { badBody, Fault } from '../errors.ts';
 import { queryOf } from '../query.ts';
 import { filterName, readPage } from '../span.ts';
+import { microsOf } from '../validation.ts';
 
 const read = { level: 'read-only' } as const;
 const write = { level: 'read-write' } as const;
@@ -181,11 +182,6 @@ function readSeek(given: Seek, onPartition: boolean): SeekWish {
     message: 'Must specify toEnd=true or a timestamp',
     extra: { allowed: ['toEnd', 'toBeginning', 'timestamp'] },
   });
-}
-
-/** Of a text that the validator has found to be an instant. */
-function microsOf(text: string): number {
-  return storableInstant(parseInstant(text)!);
 }
 
 const seconds = (micros: number) => Math.floor(micros / 1_000_000);

@@ -9,14 +9,7 @@ import type {
 } from '../../engine/reads/face.ts';
 import { formatInstant, formatInstantOrNull } from '../../log/instants.ts';
 import { transactionIdFault } from '../../log/names.ts';
-import {
-  FOUND_PAGE,
-  findMessages,
-  inspectMessage,
-  listMessages,
-  MESSAGES_PAGE,
-  STATUSES,
-} from '../api/lookup.ts';
+import { FOUND, findMessages, inspectMessage, listMessages, MESSAGES_PAGE, STATUSES } from '../api/lookup.ts';
 import type { App } from '../app.ts';
 import { badQuery, Fault } from '../errors.ts';
 import { queryName } from '../names.ts';
@@ -59,7 +52,7 @@ export function messageRoutes(app: App, messages: MessagesFace): void {
       const transactionId = query.text('transactionId') ?? '';
       const fault = transactionIdFault(transactionId, 'transactionId');
       if (fault !== null) throw badQuery('transactionId', fault);
-      const { limit } = query.page(FOUND_PAGE);
+      const limit = query.limit(FOUND);
       const queue = queryName(query, 'queue');
       const found = await messages.find(request.identity.tenant, queue, transactionId, limit);
       return {
