@@ -24,6 +24,9 @@ export const QUEUE_MODE_GROUP = '__QUEUE_MODE__';
 export const DEFAULT_PARTITION = 'Default';
 /** Stands for "the original can no longer be read" in a duplicate's answer. */
 export const ZERO_UUID = '00000000-0000-0000-0000-000000000000';
+/** PostgreSQL's `int`. */
+export const INT_MIN = -2_147_483_648;
+export const INT_MAX = 2_147_483_647;
 
 // ---- push -------------------------------------------------------------------------------------------
 

@@ -2,13 +2,10 @@
  * Typed query parameters. One that cannot be read fails the whole request with a 400 that names it and says what is
  * allowed; unknown ones are ignored. Given twice, a known one is refused: there is no right choice.
  */
+import { INT_MAX, INT_MIN } from '../engine/types.ts';
 import { parseInstant, storableInstant } from '../log/instants.ts';
 import { badQuery } from './errors.ts';
 import { queryPairs, splitTarget } from './target.ts';
-
-/** What an integer of a message route may be: PostgreSQL's `int`. */
-export const INT_MIN = -2_147_483_648;
-export const INT_MAX = 2_147_483_647;
 
 export interface PageSize {
   /** Without `limit`. */

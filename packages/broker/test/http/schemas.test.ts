@@ -18,7 +18,7 @@ import {
   TIMER_KEY_BYTES_MAX,
 } from '../../src/engine/timers/check.ts';
 import type { TimerOperation } from '../../src/engine/timers/face.ts';
-import { INT_MAX, INT_MIN } from '../../src/http/query.ts';
+import { INT_MAX, INT_MIN } from '../../src/engine/types.ts';
 import { FakeBroker } from './fake_broker.ts';
 import { OpenApi as Document, type OpenApi, type ShownOperation, type ShownParameter } from './open_api.ts';
 import { neighbours, type Shape, valuesOf } from './schema_values.ts';

@@ -5,7 +5,7 @@
  */
 import { nameFault } from '../../log/names.ts';
 import { refused } from '../errors.ts';
-import type { QueueOptions } from '../types.ts';
+import { INT_MAX, INT_MIN, type QueueOptions } from '../types.ts';
 
 type Kind =
   | { is: 'integer'; min?: number; max?: number }
@@ -13,8 +13,6 @@ type Kind =
   | { is: 'name' }
   | { is: 'sink' };
 
-const INT4_MIN = -2_147_483_648;
-const INT4_MAX = 2_147_483_647;
 /** A sink that retention waits for; empty: none. */
 export const SINK_NAME = /^[A-Za-z0-9._-]{0,64}$/;
 /** For how long it may wait. */
@@ -50,8 +48,8 @@ const WITHOUT_EFFECT: readonly (keyof QueueOptions)[] = ['priority', 'ttl', 'max
 function fault(option: string, kind: Kind, value: unknown): string | null {
   switch (kind.is) {
     case 'integer': {
-      const min = kind.min ?? INT4_MIN;
-      const max = kind.max ?? INT4_MAX;
+      const min = kind.min ?? INT_MIN;
+      const max = kind.max ?? INT_MAX;
       return Number.isInteger(value) && (value as number) >= min && (value as number) <= max
         ? null
         : `${option} must be an integer from ${min} to ${max}, or null for its default`;

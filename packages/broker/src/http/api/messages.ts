@@ -1,8 +1,7 @@
 /** Push, pop, ack and lease: the hot routes have readers of their own, which a test holds against these schemas. */
 import { Type } from 'typebox';
-import { DEFAULT_PARTITION, QUEUE_MODE_GROUP, ZERO_UUID } from '../../engine/types.ts';
+import { DEFAULT_PARTITION, INT_MAX, INT_MIN, QUEUE_MODE_GROUP, ZERO_UUID } from '../../engine/types.ts';
 import { TRANSACTION_ID_BYTES_MAX } from '../../log/names.ts';
-import { INT_MAX, INT_MIN } from '../query.ts';
 import { answers, operation } from './operation.ts';
 import {
   Count,

@@ -4,6 +4,7 @@
  * not part of the document.
  */
 import { Type } from 'typebox';
+import { INT_MAX, INT_MIN } from '../../engine/types.ts';
 import {
   NAME_CHARACTERS_MAX,
   nameFault,
@@ -12,7 +13,7 @@ import {
   transactionIdFault,
 } from '../../log/names.ts';
 import type { Fault } from '../errors.ts';
-import { INT_MAX, INT_MIN, type PageSize } from '../query.ts';
+import type { PageSize } from '../query.ts';
 
 export type Schema = Type.TSchema;
 

@@ -1,5 +1,5 @@
 /** JSON Schemas for people: a type in a few words, and the members of an object one under the other. */
-import { INT_MAX, INT_MIN } from '../query.ts';
+import { INT_MAX, INT_MIN } from '../../engine/types.ts';
 import { type Html, html, words } from './html.ts';
 
 export interface Schema {
