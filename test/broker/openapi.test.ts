@@ -56,6 +56,14 @@ test('every answer is as the document has it', async (t) => {
       options: { retryLimit: 0, leaseTime: 60 },
     });
     await ask('POST', '/api/v1/configure', 400, { queue: 'ns.task', options: { leaseTime: 'x' } });
+    const plain = await ask('POST', '/api/v1/configure', 200, { queue: 'plain' });
+    const { responses } = api.find('POST', '/api/v1/configure').operation;
+    const shown = responses[200]!.content!['application/json']!.example as { options: unknown };
+    assert.deepEqual(
+      (plain as unknown as typeof shown).options,
+      shown.options,
+      'the defaults that are shown',
+    );
     await push('ns.task', ['a', 'b', 'c', 'd']);
     await push('ns.task', ['a']);
     await ask('POST', '/api/v1/push', 400, { items: [{}] });
