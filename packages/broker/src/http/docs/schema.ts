@@ -47,7 +47,8 @@ export function typeOf(schema: Schema): Html {
   if (choice !== undefined) return either(choice.map(typeOf));
   if (type === 'array')
     return html`list of ${items === undefined ? 'anything' : typeOf(items)}${range(schema)}`;
-  if (Array.isArray(type)) return either(type.map((each) => html`${each}`));
+  if (Array.isArray(type))
+    return either(type.map((each) => (each === 'null' ? html`null` : typeOf({ ...schema, type: each }))));
   if (type === undefined) return html`any JSON`;
   return html`${type}${schema.format === undefined ? '' : ` (${schema.format})`}${range(schema)}`;
 }
