@@ -23,7 +23,7 @@ export const TAGS = {
   Access: 'Who is calling.',
 } as const;
 
-export type Tag = keyof typeof TAGS;
+type Tag = keyof typeof TAGS;
 
 export interface Answer {
   readonly description: string;

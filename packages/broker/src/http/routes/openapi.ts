@@ -18,7 +18,7 @@ const open = { level: 'public' } as const;
 const compressed = promisify(gzip);
 
 /**
- * Both are made when they are first asked for (some milliseconds), and kept.
+ * Both are made when they are first asked for, since that takes a tenth of a second, and kept.
  *
  * @param routes of the whole broker; complete before the first request
  */
