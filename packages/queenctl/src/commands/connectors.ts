@@ -9,9 +9,10 @@ import { textOf } from '../input/lines.ts';
 import { durationMs } from '../input/values.ts';
 import { Progress } from '../output/progress.ts';
 import { type Column, facts } from '../output/table.ts';
-import { bytes, duration, nearest } from '../output/text.ts';
+import { bytes, duration } from '../output/text.ts';
 import { applyAll } from './apply.ts';
 import { examples } from './examples.ts';
+import { notFound } from './suggested.ts';
 
 const COLUMNS: readonly Column<Connector>[] = [
   { title: 'CONNECTOR', of: ({ name }) => name },
@@ -127,15 +128,8 @@ export function connectorCommands(program: Command): void {
 async function get(queen: Queen, name: string, signal: AbortSignal): Promise<Connector> {
   const connector = await queen.connectors.get(name, { signal });
   if (connector !== null) return connector;
-  const near = nearest(
-    name,
-    (await queen.connectors.list()).map((each) => each.name),
-  );
-  throw new Failure(
-    'notFound',
-    `there is no connector "${name}"`,
-    near === null ? '`queenctl connectors list` shows those that are there' : `did you mean "${near}"?`,
-  );
+  const names = (await queen.connectors.list()).map((each) => each.name);
+  throw notFound(`there is no connector "${name}"`, 'connectors', name, names);
 }
 
 /** Looks until a connector is at work. @throws Failure when it is not in time; one in trouble is given back at once */

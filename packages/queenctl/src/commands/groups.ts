@@ -5,8 +5,9 @@ import { Failure } from '../exit.ts';
 import { confirm } from '../input/confirm.ts';
 import { durationMs, instant, integer } from '../input/values.ts';
 import type { Column } from '../output/table.ts';
-import { count, duration, nearest } from '../output/text.ts';
+import { count, duration } from '../output/text.ts';
 import { examples } from './examples.ts';
+import { notFound } from './suggested.ts';
 
 const COLUMNS: readonly Column<GroupStanding>[] = [
   { title: 'GROUP', of: ({ name }) => name },
@@ -162,13 +163,6 @@ function startedAt({ subscriptionMode, subscriptionTimestamp }: GroupStanding): 
 
 async function noGroup(queen: Queen, group: string, queue: string | undefined): Promise<Failure> {
   const names = [...new Set((await queen.groups.list()).map(({ name }) => name))];
-  const near = nearest(group, names);
   const where = queue === undefined ? '' : ` on ${queue}`;
-  return new Failure(
-    'notFound',
-    `the group "${group}" has no cursor${where}`,
-    near === null || near === group
-      ? '`queenctl groups list` shows those that are there'
-      : `did you mean "${near}"?`,
-  );
+  return notFound(`the group "${group}" has no cursor${where}`, 'groups', group, names);
 }

@@ -9,6 +9,7 @@ import { jsonText } from '../output/exact_json.ts';
 import type { Column } from '../output/table.ts';
 import { count } from '../output/text.ts';
 import { examples } from './examples.ts';
+import { limited } from './limited.ts';
 
 interface Entry {
   readonly key: string;
@@ -76,15 +77,9 @@ export function kvCommands(program: Command): void {
         const { queen, out, options, signal } = call;
         const { prefix, limit } = options;
         const keysOnly = options.keysOnly === true;
-        const rows: Entry[] = [];
-        let more = false;
-        for await (const entry of queen.admin.kvKeys(namespace, { prefix, keysOnly, signal })) {
-          more = limit > 0 && rows.length === limit;
-          if (more) break;
-          rows.push(entry);
-        }
-        out.rows(rows, keysOnly ? [KEY, ...META] : [KEY, ...META, VALUE], `${namespace} has no such keys`);
-        if (more) out.note(`the first ${limit}; --limit 0 shows all`);
+        const columns = keysOnly ? [KEY, ...META] : [KEY, ...META, VALUE];
+        const entries = queen.admin.kvKeys(namespace, { prefix, keysOnly, signal });
+        await limited(out, entries, limit, columns, `${namespace} has no such keys`);
       }),
     );
 

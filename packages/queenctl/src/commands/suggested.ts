@@ -20,8 +20,20 @@ async function noQueue(queen: Queen, queue: string): Promise<Failure> {
     (queues) => queues.map(({ name }) => name),
     () => [],
   );
-  const near = nearest(queue, names);
+  return notFound(`there is no queue "${queue}"`, 'queues', queue, names);
+}
+
+/**
+ * An error that names what may have been meant, or else the command that lists what is there.
+ *
+ * @param kind the command whose `list` shows them
+ * @param names of those that are there
+ */
+export function notFound(sentence: string, kind: string, name: string, names: readonly string[]): Failure {
+  const near = nearest(name, names);
   const hint =
-    near === null ? '`queenctl queues list` shows those that are there' : `did you mean "${near}"?`;
-  return new Failure('notFound', `there is no queue "${queue}"`, hint);
+    near === null || near === name
+      ? `\`queenctl ${kind} list\` shows those that are there`
+      : `did you mean "${near}"?`;
+  return new Failure('notFound', sentence, hint);
 }

@@ -7,6 +7,7 @@ import { jsonText } from '../output/exact_json.ts';
 import { type Column, facts } from '../output/table.ts';
 import { duration } from '../output/text.ts';
 import { examples } from './examples.ts';
+import { limited } from './limited.ts';
 
 const COLUMNS: readonly Column<PendingTimer>[] = [
   { title: 'KEY', of: ({ key }) => key },
@@ -75,17 +76,9 @@ export function timerCommands(program: Command): void {
     .action(
       does<{ prefix?: string; limit: number }, [string]>(async ({ queen, out, options, signal }, queue) => {
         const { prefix, limit } = options;
-        const rows: PendingTimer[] = [];
-        let more = false;
-        for await (const timer of queen
-          .queue(queue)
-          .timers.list({ ...(prefix === undefined ? {} : { prefix }), signal })) {
-          more = limit > 0 && rows.length === limit;
-          if (more) break;
-          rows.push(timer);
-        }
-        out.rows(rows, COLUMNS, `no timers are pending for ${queue}`);
-        if (more) out.note(`the first ${limit}; --limit 0 shows all`);
+        const { timers } = queen.queue(queue);
+        const pending = timers.list({ ...(prefix === undefined ? {} : { prefix }), signal });
+        await limited(out, pending, limit, COLUMNS, `no timers are pending for ${queue}`);
       }),
     );
 
