@@ -63,7 +63,7 @@ export async function cutOff(
 /** Looks until it holds; rejects after `withinMs`. */
 export async function until<T>(
   look: () => T | Promise<T>,
-  withinMs = 10_000,
+  withinMs = 30_000,
 ): Promise<Exclude<T, false | null | undefined>> {
   const end = performance.now() + withinMs;
   for (;;) {

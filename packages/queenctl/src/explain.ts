@@ -29,9 +29,10 @@ export function explain(error: unknown): Explained {
 }
 
 function ofClient(error: QueenError): Explained {
-  const said =
-    error.message === 'Not Found' ? 'the broker has no such route: it is older than this queenctl' : '';
-  const sentence = said === '' ? error.message : said;
+  const sentence =
+    error.code === 'no_such_route'
+      ? 'the broker has no such route: it is older than this queenctl'
+      : error.message;
   const hint = hintOf(error);
   switch (error.kind) {
     case 'aborted':

@@ -119,6 +119,11 @@ export async function fails(code: number, says: RegExp, args: readonly string[],
   return ran;
 }
 
+/** The same under several names, one for each try of a call: it pauses only after a round of all. */
+export function asOften(url: string): string {
+  return [1, 2, 3, 4, 5].map((nth) => `${url}/${nth}`).join(',');
+}
+
 /** Where nobody listens. */
 export function closedUrl(): Promise<string> {
   const server = createServer();

@@ -112,10 +112,7 @@ test('a push that waits for input ends when it is told to, and says what it has 
   const child = await start(['push', 'm6'], 'pipe');
   const over = ended(child);
   child.stdin!.write('1\n2\n');
-  await until(
-    async () => (await json('queues', 'list')).some(({ name }: { name: string }) => name === 'm6'),
-    30_000,
-  );
+  await until(async () => (await json('queues', 'list')).some(({ name }: { name: string }) => name === 'm6'));
   child.kill('SIGINT');
   const { code, out, err } = await over;
   assert.deepEqual([code, err], [130, 'queenctl: interrupted: what follows was not pushed\n']);
@@ -162,7 +159,7 @@ test('tail follows: what comes, in partitions that are new as well, until it is 
     seen += chunk;
   });
   const numbers = () => lines(seen.slice(0, seen.lastIndexOf('\n') + 1)).map(({ data }) => data);
-  await until(() => numbers().length === 2, 30_000);
+  await until(() => numbers().length === 2);
   await queue.partition('a').push({ data: 3 });
   await until(() => numbers().includes(3));
   await queue.partition('b').push({ data: 4 });
@@ -188,7 +185,7 @@ test('tail follows more partitions than it can wait at', async (t) => {
   child.stdout!.on('data', (chunk: string) => {
     seen += chunk;
   });
-  await until(() => seen.split('\n').length === 301, 30_000);
+  await until(() => seen.split('\n').length === 301);
   await queue.push([
     { data: 300, partition: 'p-7' },
     { data: 301, partition: 'new' },

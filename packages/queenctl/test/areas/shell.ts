@@ -11,7 +11,19 @@ import { SECRET, sign } from '../../../broker/test/http/access/issuer.ts';
 import { broker } from '../../../client/test/setup.ts';
 import { EXIT } from '../../src/exit.ts';
 import { programOf } from '../../src/program.ts';
-import { closedUrl, directory, ended, environment, fails, json, MAIN, ok, run, start } from '../run.ts';
+import {
+  asOften,
+  closedUrl,
+  directory,
+  ended,
+  environment,
+  fails,
+  json,
+  MAIN,
+  ok,
+  run,
+  start,
+} from '../run.ts';
 
 /** A line of bash in which `queenctl` is the program. */
 async function shell(line: string) {
@@ -23,13 +35,9 @@ async function shell(line: string) {
 }
 
 test('a process for each: what it prints, and how it ends', async () => {
-  const nowhere = await closedUrl();
+  const nowhere = asOften(await closedUrl());
   const runs: [number, RegExp, string[]][] = [
-    [0, /^QUEUE|^$/, ['queues', 'list']],
-    [0, /^\[/, ['groups', 'list', '-o', 'json']],
-    [0, /^\[\]\n$/, ['dlq', 'list', '--queue', 'none', '-o', 'yaml']],
     [0, /"status": "queued"/, ['push', 's0', '1', '-o', 'json']],
-    [0, /^BROKER/, ['health']],
     [1, /refused/, ['ack', 'none', '--partition-id', '999999999']],
     [2, /^$/, ['queues', 'delete', 's0']],
     [3, /^$/, ['kv', 'get', 'none', 'none']],
@@ -166,7 +174,7 @@ test('what was only read is in no doubt, whatever its answer was', async (t) => 
   t.after(() => server.close());
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
-  const there = ['-u', `http://127.0.0.1:${port}`];
+  const there = ['-u', asOften(`http://127.0.0.1:${port}`)];
   await fails(6, /bad gateway/, ['queues', 'list', ...there]);
   await fails(6, /bad gateway/, ['tail', 's6', ...there]);
   await fails(6, /bad gateway/, ['kv', 'get', 's6', 'n', ...there]);
