@@ -38,6 +38,15 @@ test('a raw member is the text that was there, to the character', () => {
   assert.equal(data.text, exact);
 });
 
+test('a string may be as long as a body', () => {
+  const long = JSON.stringify('a\\"'.repeat(5_000_000));
+  const { data } = parseKeeping(`{"data":${long}}`, RAW) as { data: RawJson };
+  assert.ok(data.text === long);
+  const tokens = indented(long);
+  assert.equal(tokens.length, 1);
+  assert.ok(tokens[0]!.text === long);
+});
+
 test('indenting changes space between tokens, and nothing else', () => {
   fc.assert(
     fc.property(json, (text) => {

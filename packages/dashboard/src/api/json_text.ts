@@ -13,7 +13,9 @@ export class RawJson {
 }
 
 const SPACE = /[\t\n\r ]*/y;
-const STRING = /"(?:[^"\\]|\\.)*"/sy;
+// Up to the first quote that is not escaped. Lazy: a greedy one remembers a way back for each character, and the engine has
+// no room for those of a string of some megabytes.
+const STRING = /".*?(?<!\\)(?:\\\\)*"/sy;
 const SCALAR = /[^\s,\]}]+/y;
 
 /** Parses JSON; every member called one of `rawKeys` becomes a RawJson. The text must be valid: it came from the broker. */
@@ -89,7 +91,7 @@ export interface Token {
   text: string;
 }
 
-const TOKEN = /[\t\n\r ]+|"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s,\]}:]+/gs;
+const TOKEN = new RegExp(`[\\t\\n\\r ]+|${STRING.source}|[{}[\\],:]|[^\\s,\\]}:]+`, 'gs');
 
 /** The text with line breaks and two spaces a level; not a character of a key or value is changed. */
 export function indented(text: string): Token[] {
