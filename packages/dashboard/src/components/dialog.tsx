@@ -44,6 +44,53 @@ export function Dialog({ title, onClose, wide = false, children }: DialogProps) 
   );
 }
 
+interface DialogEndProps {
+  /** The verb on the button. */
+  action: string;
+  danger?: boolean;
+  /** False: something is to be given first. */
+  ready?: boolean;
+  /** It is being done. */
+  busy: boolean;
+  error: ApiError | undefined;
+  /** Does it. Without, the button submits the form that it stands in. */
+  onAction?: () => void;
+  /** What stands on the button that does nothing. */
+  leave?: string;
+  onClose: () => void;
+}
+
+/** The end of a dialog: what went wrong, the way out, and the button that does it. */
+export function DialogEnd({
+  action,
+  danger = false,
+  ready = true,
+  busy,
+  error,
+  onAction,
+  leave = 'Cancel',
+  onClose,
+}: DialogEndProps) {
+  return (
+    <>
+      {error !== undefined && <ErrorNote error={error} />}
+      <div class="actions">
+        <button type="button" class="button" onClick={onClose}>
+          {leave}
+        </button>
+        <button
+          type={onAction === undefined ? 'submit' : 'button'}
+          class={`button primary ${danger ? 'danger' : ''}`}
+          disabled={!ready || busy}
+          onClick={onAction}
+        >
+          {busy ? 'Working…' : action}
+        </button>
+      </div>
+    </>
+  );
+}
+
 export interface Question {
   title: string;
   body: ComponentChildren;
@@ -67,13 +114,15 @@ const asked = store<Asked | null>(null);
 export function confirm(question: Question): Promise<boolean> {
   asked.get()?.answer(false);
   return new Promise((resolve) => {
-    asked.set({
+    const mine: Asked = {
       ...question,
       answer(yes) {
-        asked.set(null);
+        // What is done after it was given up takes no later question away.
+        if (asked.get() === mine) asked.set(null);
         resolve(yes);
       },
-    });
+    };
+    asked.set(mine);
   });
 }
 
@@ -117,20 +166,15 @@ function QuestionDialog({ title, body, action, danger = false, typed, run, answe
           />
         </label>
       )}
-      {error !== undefined && <ErrorNote error={error} />}
-      <div class="actions">
-        <button type="button" class="button" onClick={() => answer(false)}>
-          Cancel
-        </button>
-        <button
-          type="button"
-          class={`button primary ${danger ? 'danger' : ''}`}
-          disabled={!ready || busy}
-          onClick={go}
-        >
-          {busy ? 'Working…' : action}
-        </button>
-      </div>
+      <DialogEnd
+        action={action}
+        danger={danger}
+        ready={ready}
+        busy={busy}
+        error={error}
+        onAction={() => void go()}
+        onClose={() => answer(false)}
+      />
     </Dialog>
   );
 }

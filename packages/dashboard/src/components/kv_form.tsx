@@ -4,10 +4,9 @@ import type { ApiError } from '../api/client.ts';
 import { indented, type RawJson } from '../api/json_text.ts';
 import { type Entry, type Life, putEntry, type Written } from '../api/kv.ts';
 import { whole } from '../format.ts';
-import { Dialog } from './dialog.tsx';
+import { Dialog, DialogEnd } from './dialog.tsx';
 import { TextField } from './field.tsx';
 import { JsonField, jsonFault } from './json_field.tsx';
-import { ErrorNote } from './page.tsx';
 import { Payload } from './payload.tsx';
 
 export interface EntryPlace {
@@ -120,15 +119,7 @@ export function EntryForm({ place, entry, onClose, onWritten }: EntryFormProps) 
             onOverwrite={() => void write(lost.version)}
           />
         )}
-        {error !== undefined && <ErrorNote error={error} />}
-        <div class="actions">
-          <button type="button" class="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="button primary" disabled={busy}>
-            {busy ? 'Working…' : entry === null ? 'Create' : 'Save'}
-          </button>
-        </div>
+        <DialogEnd action={entry === null ? 'Create' : 'Save'} busy={busy} error={error} onClose={onClose} />
       </form>
     </Dialog>
   );

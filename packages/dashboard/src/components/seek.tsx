@@ -4,9 +4,8 @@ import { useState } from 'preact/hooks';
 import type { ApiError } from '../api/client.ts';
 import { type GroupPartition, type SeekTarget, seek } from '../api/groups.ts';
 import { exact, fieldInstant, plural, whole } from '../format.ts';
-import { Dialog } from './dialog.tsx';
+import { Dialog, DialogEnd } from './dialog.tsx';
 import { groupName, partitionName } from './messages.tsx';
-import { ErrorNote } from './page.tsx';
 import { toast } from './toasts.tsx';
 
 type To = 'end' | 'beginning' | 'instant' | 'offset';
@@ -105,15 +104,7 @@ export function SeekDialog({ group, queue, partition, lag, partitions, onClose }
           {consequence(to, instant, offset, lag, partition)}
           <p>Leases end, so acks of what is out for processing now are refused.</p>
         </div>
-        {error !== undefined && <ErrorNote error={error} />}
-        <div class="actions">
-          <button type="button" class="button" onClick={() => onClose(false)}>
-            Cancel
-          </button>
-          <button type="submit" class="button primary danger" disabled={busy}>
-            {busy ? 'Working…' : 'Move the group'}
-          </button>
-        </div>
+        <DialogEnd action="Move the group" danger busy={busy} error={error} onClose={() => onClose(false)} />
       </form>
     </Dialog>
   );

@@ -3,10 +3,9 @@ import { useState } from 'preact/hooks';
 import type { ApiError } from '../api/client.ts';
 import { payloadText, schedule, type Timer, type TimerResult } from '../api/timers.ts';
 import { fieldInstant } from '../format.ts';
-import { Dialog } from './dialog.tsx';
+import { Dialog, DialogEnd } from './dialog.tsx';
 import { TextField } from './field.tsx';
 import { JsonField, jsonFault } from './json_field.tsx';
-import { ErrorNote } from './page.tsx';
 
 const UNITS = { seconds: 1_000, minutes: 60_000, hours: 3_600_000, days: 86_400_000 } as const;
 type Unit = keyof typeof UNITS;
@@ -138,15 +137,13 @@ export function TimerForm({ queue: given, timer, onClose, onScheduled }: TimerFo
             note="Empty: one is made of the key."
           />
         </div>
-        {error !== undefined && <ErrorNote error={error} />}
-        <div class="actions">
-          <button type="button" class="button" onClick={onClose}>
-            Close
-          </button>
-          <button type="submit" class="button primary" disabled={busy}>
-            {busy ? 'Working…' : timer === null ? 'Schedule' : 'Reschedule'}
-          </button>
-        </div>
+        <DialogEnd
+          action={timer === null ? 'Schedule' : 'Reschedule'}
+          leave="Close"
+          busy={busy}
+          error={error}
+          onClose={onClose}
+        />
       </form>
     </Dialog>
   );
