@@ -3,7 +3,7 @@
  * and the same numbers as a table.
  */
 
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
 import type uPlot from 'uplot';
 import { exact } from '../format.ts';
 import { useColourChanges } from '../theme.ts';
@@ -113,7 +113,7 @@ function Plot({ times, series, format, height, binary, onPoint }: PlotProps) {
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const colours = useColourChanges();
-  const data = dataOf(times, series);
+  const data = useMemo(() => dataOf(times, series), [times, series]);
   const newest = useRef({ data, format, onPoint });
   newest.current = { data, format, onPoint };
   const shape = series.map(({ label }) => label).join('\n');
@@ -148,7 +148,7 @@ function Plot({ times, series, format, height, binary, onPoint }: PlotProps) {
 
   useEffect(() => {
     chart.current?.setData(data as uPlot.AlignedData);
-  });
+  }, [data]);
 
   return <div class="plot" ref={place} aria-hidden="true" style={{ minHeight: `${height}px` }} />;
 }
