@@ -54,7 +54,7 @@ export function at(parts: TemplateStringsArray, ...names: (string | number)[]): 
  * Resolves with the answer's JSON (undefined when it has none). Rejects with an ApiError, or with an AbortError when
  * `signal` fires. A 401 asks for a token, and the call is rejected: whoever polls tries again with the new one.
  */
-export async function call<T>(method: string, path: string, options: CallOptions = {}): Promise<T> {
+async function call<T>(method: string, path: string, options: CallOptions = {}): Promise<T> {
   const headers: Record<string, string> = { accept: 'application/json' };
   const sent = token();
   if (sent !== null) headers.authorization = `Bearer ${sent}`;

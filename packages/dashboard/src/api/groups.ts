@@ -1,6 +1,6 @@
 /** Consumer groups: how far behind they are, and how they are moved. */
 import { at, get, post, remove } from './client.ts';
-import type { Pagination } from './queues.ts';
+import type { PageQuery, Pagination } from './queues.ts';
 
 /** A group on a queue. */
 export interface GroupRow {
@@ -20,17 +20,8 @@ export interface GroupRow {
   conflation: boolean;
 }
 
-export interface GroupsQuery {
-  group?: string;
-  queue?: string;
-  search?: string;
-  sort?: string;
-  order?: 'asc' | 'desc';
-  limit: number;
-  offset: number;
-}
-
-export const listGroups = (query: GroupsQuery, signal: AbortSignal) =>
+/** Of one group when it is named. */
+export const listGroups = (query: PageQuery & { group?: string }, signal: AbortSignal) =>
   get<{ groups: GroupRow[]; pagination: Pagination }>('/api/v1/consumer-groups', {
     query: { ...query },
     signal,
@@ -65,12 +56,8 @@ export interface GroupOnQueue {
   pagination: Pagination;
 }
 
-export const getGroupOnQueue = (
-  group: string,
-  queue: string,
-  query: Omit<GroupsQuery, 'group' | 'queue'>,
-  signal: AbortSignal,
-) => get<GroupOnQueue>(at`/api/v1/consumer-groups/${group}/queues/${queue}`, { query: { ...query }, signal });
+export const getGroupOnQueue = (group: string, queue: string, query: PageQuery, signal: AbortSignal) =>
+  get<GroupOnQueue>(at`/api/v1/consumer-groups/${group}/queues/${queue}`, { query: { ...query }, signal });
 
 export type SeekTarget = { toBeginning: true } | { toEnd: true } | { timestamp: string } | { offset: number };
 

@@ -26,7 +26,6 @@ export interface MessageQuery {
   partition?: string;
   status?: string;
   from?: string;
-  to?: string;
   limit: number;
   offset: number;
 }

@@ -25,6 +25,14 @@ export function Tile({ label, value, note, tone }: TileProps) {
   );
 }
 
+/** How long the oldest message may wait before it is late, as it is for the broker. */
+const LATE_SECONDS = 300;
+
+/** Of a tile that tells how long the oldest message has waited. */
+export function toneOfWait(seconds: number): Tone | undefined {
+  return seconds > LATE_SECONDS ? 'warn' : undefined;
+}
+
 /** Names with what they stand for. */
 export function Facts({ of }: { of: readonly (readonly [string, ComponentChildren])[] }) {
   return (

@@ -20,7 +20,7 @@ import { deadLettersPath, Group, queuePath } from '../components/messages.tsx';
 import { Observed } from '../components/observed.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { Payload } from '../components/payload.tsx';
-import { Facts, Tile, Tiles } from '../components/tiles.tsx';
+import { Facts, Tile, Tiles, toneOfWait } from '../components/tiles.tsx';
 import { Ago } from '../components/time.tsx';
 import { toast } from '../components/toasts.tsx';
 import { bytes, compact, duration, plural, whole } from '../format.ts';
@@ -278,7 +278,7 @@ function Sink({ connector }: { connector: Connector }) {
         <Tile
           label="Oldest has waited"
           value={left === undefined || left.totalLag === 0 ? '–' : duration(left.maxTimeLag)}
-          tone={left !== undefined && left.maxTimeLag > 300 ? 'warn' : undefined}
+          tone={toneOfWait(left?.maxTimeLag ?? 0)}
         />
         <Tile label="Applied" value={compact(status.applied ?? 0)} note="by this broker, since its start" />
         <Tile

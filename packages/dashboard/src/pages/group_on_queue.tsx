@@ -10,12 +10,11 @@ import { Observed } from '../components/observed.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { SeekDialog } from '../components/seek.tsx';
 import { type Column, PagedTable } from '../components/table.tsx';
-import { Badge, Tile, Tiles } from '../components/tiles.tsx';
+import { Badge, Tile, Tiles, toneOfWait } from '../components/tiles.tsx';
 import { compact, duration, plural, whole } from '../format.ts';
 import { navigate } from '../router.ts';
 import type { PageParams } from '../routes.ts';
 
-const LATE_SECONDS = 300;
 /** All partitions of the queue are counted for it. */
 const EVERY_MS = 10_000;
 
@@ -132,7 +131,7 @@ function Totals({ totals }: { totals: GroupOnQueue['totals'] }) {
       <Tile
         label="Oldest has waited"
         value={totalLag === 0 ? '–' : duration(maxTimeLag)}
-        tone={maxTimeLag > LATE_SECONDS ? 'warn' : undefined}
+        tone={toneOfWait(maxTimeLag)}
       />
       <Tile label="Partitions behind" value={compact(partitionsWithLag)} note={`of ${whole(partitions)}`} />
       <Tile

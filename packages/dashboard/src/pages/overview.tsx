@@ -13,7 +13,7 @@ import { queuePath } from '../components/messages.tsx';
 import { Card, Empty, Page, Shown } from '../components/page.tsx';
 import { RangeChoice, useRange } from '../components/range.tsx';
 import { type Column, Table } from '../components/table.tsx';
-import { Tile, Tiles } from '../components/tiles.tsx';
+import { Tile, Tiles, toneOfWait } from '../components/tiles.tsx';
 import { Traffic } from '../components/traffic.tsx';
 import { bytes, compact, duration, plural, rate, whole } from '../format.ts';
 
@@ -96,7 +96,7 @@ function Totals({ overview }: { overview: Overview }) {
         label="Oldest has waited"
         value={duration(lag.time.max)}
         note={`median ${duration(lag.time.median)}`}
-        tone={lag.time.max > 300 ? 'warn' : undefined}
+        tone={toneOfWait(lag.time.max)}
       />
       <Tile
         label="Dead letters"
