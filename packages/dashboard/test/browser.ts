@@ -30,16 +30,22 @@ export interface Seen {
   faults: string[];
 }
 
+interface OpenOptions extends BrowserContextOptions {
+  /** The page asks for everything once, as in a tab that nobody sees: for what must not depend on how long it all takes. */
+  once?: boolean;
+}
+
 /** A new page on `url`. Its context is closed with the test. */
 export async function open(
   t: { after(fn: () => unknown): void },
   url: string,
-  options: BrowserContextOptions = {},
+  { once = false, ...options }: OpenOptions = {},
 ): Promise<Seen> {
   const context = await browser!.newContext({ baseURL: url, locale: 'en-GB', timezoneId: 'UTC', ...options });
   t.after(() => context.close());
   context.setDefaultTimeout(20_000);
   const page = await context.newPage();
+  if (once) await page.addInitScript("Object.defineProperty(document, 'hidden', { value: true })");
   const faults: string[] = [];
   page.on('console', (message) => {
     if (message.type() === 'error') faults.push(message.text());

@@ -1,10 +1,9 @@
 /** What holds for every page: add a new one to the list. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Page } from 'playwright-core';
 import { open, useBrowser } from './browser.ts';
 import { DEAD_ID, EXACT_ID, messagePath, scene } from './scene.ts';
-import { fitForAll } from './stage.ts';
+import { fitForAll, settled } from './stage.ts';
 
 useBrowser();
 
@@ -51,8 +50,3 @@ test('every page is accessible in both themes, fits a phone, and logs nothing', 
     });
   }
 });
-
-/** Nothing is on its way any more. */
-async function settled(page: Page): Promise<void> {
-  await page.waitForFunction(() => document.querySelector('.skeleton') === null);
-}

@@ -18,7 +18,7 @@ interface Popped {
 }
 
 /** What is in it. */
-export const ORDERS = 'orders';
+const ORDERS = 'orders';
 export const CUSTOMERS = 60;
 /** The payload of one message, which JSON.parse could not give back. */
 export const EXACT =

@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { open, useBrowser } from './browser.ts';
 import { EXACT_ID, messagePath, scene } from './scene.ts';
 import { difference, resembles } from './screenshots.ts';
+import { settled } from './stage.ts';
 
 useBrowser();
 
@@ -30,11 +31,10 @@ test('pages look as they looked when somebody looked', async (t) => {
   const here = await scene();
   for (const [name, path, viewport, colorScheme, text] of PICTURES) {
     await t.test(name, async (each) => {
-      const { page } = await open(each, here.url, { viewport, colorScheme });
+      const { page } = await open(each, here.url, { viewport, colorScheme, once: true });
       await page.goto(path === EXACT_ID ? await messagePath(here, EXACT_ID) : path);
       await page.getByText(text, { exact: true }).first().waitFor();
-      await page.waitForFunction(() => document.querySelector('.skeleton') === null);
-      if (path === '/') await page.locator('canvas').nth(1).waitFor();
+      await settled(page);
       await resembles(page, name);
     });
   }
@@ -45,7 +45,7 @@ test('the comparison sees what is missing, and not what a clock shows', async (t
   const { page } = await open(t, here.url, { viewport: DESK, colorScheme: 'light' });
   await page.goto('/queues/orders');
   await page.getByText('customer-00', { exact: true }).waitFor();
-  await page.locator('canvas').nth(1).waitFor();
+  await settled(page);
   const before = await page.screenshot();
   assert.equal(await difference(page, before, before), 0);
   await page

@@ -9,11 +9,11 @@ import { scene } from './scene.ts';
 
 useBrowser();
 
-const FIRST_LOAD_BYTES_MAX = 300_000;
+const FIRST_LOAD_BYTES_MAX = 100_000;
 
 test('the first load is small, and files are not asked for twice', async (t) => {
   const { url } = await scene();
-  const { page, context, faults } = await open(t, url);
+  const { page, context, faults } = await open(t, url, { once: true });
   const session = await context.newCDPSession(page);
   await session.send('Network.enable');
   let bytes = 0;

@@ -55,6 +55,15 @@ export class Wire {
   }
 }
 
+/** Everything that was asked for is there, and drawn. */
+export async function settled(page: Page): Promise<void> {
+  await page.waitForFunction(
+    () =>
+      document.querySelector('.skeleton') === null &&
+      [...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('canvas') !== null),
+  );
+}
+
 /** The narrowest phone that is still about. */
 const NARROW = { width: 390, height: 800 };
 
