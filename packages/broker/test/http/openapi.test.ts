@@ -7,6 +7,7 @@ import { WRITTEN_SCHEMA } from '../../src/connectors/postgres/document/parse.ts'
 import { documentPath } from '../../src/http/api/document.ts';
 import { allRoutes, routesPage } from '../../src/http/api/reference.ts';
 import type { Route } from '../../src/http/app.ts';
+import { AJV, buildValidator } from '../../src/http/validation.ts';
 import { ADMITTED, ROUTES } from './access/route_table.ts';
 import { OpenApi } from './open_api.ts';
 import { get, openWire, RawClient } from './wire.ts';
@@ -97,6 +98,21 @@ test('the document keeps the rules of OpenAPI 3.1, and its examples keep its own
     }
   }
   assert.ok(examples > 25, `${examples}`);
+});
+
+test('what requests are validated with are schemas, which a start does not look at', () => {
+  const strict = { ...AJV, customOptions: { ...AJV.customOptions, meta: true, validateSchema: true } };
+  const build = buildValidator({}, strict);
+  let compiled = 0;
+  for (const { method, path, operation } of allRoutes()) {
+    if (method === 'HEAD') continue;
+    for (const schema of [operation?.params, operation?.body]) {
+      if (schema === undefined) continue;
+      assert.doesNotThrow(() => build({ schema, method, url: path })(null), `${method} ${path}`);
+      compiled++;
+    }
+  }
+  assert.ok(compiled > 30, `${compiled}`);
 });
 
 test('each operation says which roles it takes, as the table of levels has it', async (t) => {
