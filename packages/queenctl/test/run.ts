@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { COMPILED } from '../../../test/kit/broker.ts';
 import { file } from '../../../test/kit/end.ts';
 import { broker } from '../../client/test/setup.ts';
 import { parseExact } from '../src/output/exact_json.ts';
@@ -24,14 +25,14 @@ export interface RunOptions {
 
 export const MAIN = join(import.meta.dirname, '../src/main.mjs');
 
-/** Files of the tests, and what was compiled: all that go with the run. */
+/** Files of the tests: they go with the run. */
 export const directory = mkdtempSync(join(tmpdir(), 'queenctl-test-'));
 file.after(async () => rmSync(directory, { recursive: true, force: true }));
 
-/** An environment of its own. */
+/** An environment of its own, but for what was compiled: with the tests and their brokers. */
 export async function environment(): Promise<Record<string, string>> {
   const { url } = await broker();
-  return { HOME: directory, XDG_CACHE_HOME: directory, PATH: '/usr/bin:/bin', QUEEN_URL: url };
+  return { HOME: directory, NODE_COMPILE_CACHE: COMPILED, PATH: '/usr/bin:/bin', QUEEN_URL: url };
 }
 
 /** The program as users have it: a process. */

@@ -23,7 +23,10 @@ export interface AckRounds {
   readonly lasting: boolean;
 }
 
-/** What the broker says of an instruction that it could not write; after the second nobody knows whether it did. */
+/**
+ * What the broker says of an instruction that it could not write; after the second nobody knows whether it did. A result has no code
+ * beside these words, which are part of the interface (docs/http.md) and do not change.
+ */
 const NO_CONNECTION = 'pool';
 const WRITE_FAILED = 'ack flush failed; lease will expire and redeliver';
 
