@@ -424,11 +424,10 @@ suite('a statement that fails', () => {
       await somebodyWaits();
       assert.deepEqual(await pushTo(hasty, 'held', ['q'], 'b'), ['queued']);
       assert.deepEqual(await stuck, ['unavailable']);
-      // A pop does not wait for a push; only a group's first contact, whose rows point at that of the partition.
-      const started = performance.now();
+      // A pop does not wait for a push, or it would time out; only a group's first contact does, whose rows point at that of
+      // the partition.
       const got = await hasty.pop({ ...POP, scope: { kind: 'queue', queue: 'held' }, partitions: 0 });
       assert.equal(got.claims.length, 2);
-      assert.ok(performance.now() - started < 500);
       const first = hasty.pop({
         ...POP,
         group: 'newcomer',
@@ -458,9 +457,8 @@ suite('a statement that fails', () => {
         [verdict!.success, verdict!.error],
         [false, 'ack flush failed; lease will expire and redeliver'],
       );
-      const started = performance.now();
+      // One that waited for the lock would time out.
       assert.deepEqual((await hasty.pop({ ...POP, scope })).claims, []);
-      assert.ok(performance.now() - started < 400, 'a pop waits for no lock');
       await held.release();
       const [again] = await hasty.ack(ack);
       assert.ok(again!.success && again!.leaseReleased);
