@@ -26,7 +26,7 @@ interface EntryFormProps {
 export function EntryForm({ place, entry, onClose, onWritten }: EntryFormProps) {
   const [namespace, setNamespace] = useState(place.namespace ?? '');
   const [key, setKey] = useState(place.key ?? '');
-  const [text, setText] = useState(entry === null ? '' : written(entry.value));
+  const [text, setText] = useState(() => (entry === null ? '' : written(entry.value)));
   const [stays, setStays] = useState(entry === null || entry.expiresAt === null);
   const [seconds, setSeconds] = useState(entry === null ? '3600' : secondsLeft(entry));
   const [fault, setFault] = useState<string | null>(null);

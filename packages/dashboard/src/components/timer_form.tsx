@@ -20,7 +20,7 @@ interface TimerFormProps {
 }
 
 export function TimerForm({ queue: given, timer, onClose, onScheduled }: TimerFormProps) {
-  const kept = timer === null ? '' : payloadText(timer);
+  const [kept] = useState(() => (timer === null ? '' : payloadText(timer)));
   const [queue, setQueue] = useState(timer?.queue ?? given ?? '');
   const [timerKey, setTimerKey] = useState(timer?.timerKey ?? '');
   const [partition, setPartition] = useState(timer?.partition ?? 'Default');
