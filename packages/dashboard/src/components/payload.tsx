@@ -1,7 +1,7 @@
 /** JSON as it was sent, to the last digit. */
 import { useMemo, useState } from 'preact/hooks';
 import { indented, type RawJson } from '../api/json_text.ts';
-import { bytes } from '../format.ts';
+import { bytes, whole } from '../format.ts';
 import { Copy } from './copy.tsx';
 
 /** Characters that are shown without being asked for: more makes the page slow. */
@@ -10,9 +10,9 @@ const SHOWN_CHARACTERS = 200_000;
 /** `what` names it: "payload". */
 export function Payload({ json, what = 'payload' }: { json: RawJson; what?: string }) {
   const [pretty, setPretty] = useState(true);
-  const [whole, setWhole] = useState(false);
+  const [all, setAll] = useState(false);
   const { text } = json;
-  const cut = !whole && text.length > SHOWN_CHARACTERS;
+  const cut = !all && text.length > SHOWN_CHARACTERS;
   const shown = cut ? text.slice(0, SHOWN_CHARACTERS) : text;
   const tokens = useMemo(() => (pretty ? indented(shown) : null), [pretty, shown]);
   const size = useMemo(() => new TextEncoder().encode(text).length, [text]);
@@ -47,8 +47,8 @@ export function Payload({ json, what = 'payload' }: { json: RawJson; what?: stri
       </pre>
       {cut && (
         <div class="tools">
-          <span>The first {bytes(SHOWN_CHARACTERS)} are shown.</span>
-          <button type="button" class="button small" onClick={() => setWhole(true)}>
+          <span>The first {whole(SHOWN_CHARACTERS)} characters are shown.</span>
+          <button type="button" class="button small" onClick={() => setAll(true)}>
             Show everything
           </button>
         </div>
