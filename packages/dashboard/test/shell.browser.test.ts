@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { SignJWT } from 'jose';
 import { startBroker } from '../../../test/kit/broker.ts';
 import { freshDatabase } from '../../../test/kit/postgres.ts';
+import { until } from '../../../test/kit/until.ts';
 import { open, useBrowser } from './browser.ts';
 import { scene } from './scene.ts';
 
@@ -26,18 +27,17 @@ test('the first load is small, and files are not asked for twice', async (t) => 
   t.diagnostic(`${bytes} bytes`);
   assert.ok(bytes > 20_000 && bytes < FIRST_LOAD_BYTES_MAX, `${bytes} bytes`);
 
-  const asked: string[] = [];
-  session.on('Network.requestServedFromCache', () => asked.push('cached'));
-  const files: string[] = [];
-  page.on('response', (response) => {
-    const path = new URL(response.url()).pathname;
-    if (path.startsWith('/assets/') && !response.fromServiceWorker()) files.push(path);
+  const files = new Set<string>();
+  session.on('Network.requestWillBeSent', ({ requestId, request }) => {
+    if (new URL(request.url).pathname.startsWith('/assets/')) files.add(requestId);
   });
+  const cached = new Set<string>();
+  session.on('Network.requestServedFromCache', ({ requestId }) => cached.add(requestId));
   await page.reload();
   await page.locator('canvas').first().waitFor();
-  assert.ok(
-    files.length > 0 && asked.length >= files.length,
-    `${asked.length} of ${files.length} from the cache`,
+  await until(
+    'every file is from the cache',
+    () => files.size > 0 && [...files].every((each) => cached.has(each)),
   );
   assert.deepEqual(faults, []);
 });
