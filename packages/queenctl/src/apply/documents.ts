@@ -14,8 +14,8 @@ export interface Manifest {
   readonly where: string;
 }
 
-export const KINDS = ['Queue', 'Connector'] as const;
-export type Kind = (typeof KINDS)[number];
+const KINDS = ['Queue', 'Connector'] as const;
+type Kind = (typeof KINDS)[number];
 
 const MEMBERS = ['kind', 'name', 'spec'];
 const MANIFEST = /\.(?:ya?ml|json)$/i;

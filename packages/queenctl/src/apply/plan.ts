@@ -7,5 +7,5 @@ export interface Plan {
   /** Something is sent although nothing differs that can be seen: a password. */
   readonly resends: boolean;
   /** Does it. @returns what the broker had to say about it */
-  apply(signal: AbortSignal): Promise<string[]>;
+  apply(): Promise<string[]>;
 }

@@ -30,7 +30,13 @@ export const QUEUE_DEFAULTS = {
   ttl: 3600,
 } as const satisfies { readonly [K in keyof QueueOptions]-?: NonNullable<QueueOptions[K]> };
 
-export type OptionName = keyof typeof QUEUE_DEFAULTS;
+type OptionName = keyof typeof QUEUE_DEFAULTS;
+
+/** Options that are not at their default, also such as this program does not know. */
+export function unusual(options: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const usual: Readonly<Record<string, unknown>> = QUEUE_DEFAULTS;
+  return Object.fromEntries(Object.entries(options).filter(([option, value]) => value !== usual[option]));
+}
 
 /** A value as the option wants it, or a sentence about it. Ranges are the broker's to judge. */
 export function checkOption(name: string, value: unknown): string | null {

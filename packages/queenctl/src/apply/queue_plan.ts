@@ -3,7 +3,7 @@ import { usage } from '../exit.ts';
 import { changesBetween } from './changes.ts';
 import type { Manifest } from './documents.ts';
 import type { Plan } from './plan.ts';
-import { checkOption, QUEUE_DEFAULTS } from './queue_options.ts';
+import { checkOption, QUEUE_DEFAULTS, unusual } from './queue_options.ts';
 
 type Options = Record<string, unknown>;
 
@@ -69,9 +69,4 @@ async function optionsOf(queen: Queen, name: string, signal: AbortSignal): Promi
 /** Without what a newer broker has and this program does not know. */
 function known(options: Options): Options {
   return Object.fromEntries(Object.keys(QUEUE_DEFAULTS).map((option) => [option, options[option]]));
-}
-
-function unusual(options: Options): Options {
-  const usual: Readonly<Options> = QUEUE_DEFAULTS;
-  return Object.fromEntries(Object.entries(options).filter(([option, value]) => value !== usual[option]));
 }

@@ -103,7 +103,7 @@ export async function applyAll(
     try {
       const made = await plan(call.signal);
       changes = made.changes;
-      const notes = dryRun || (made.action === 'none' && !made.resends) ? [] : await made.apply(call.signal);
+      const notes = dryRun || (made.action === 'none' && !made.resends) ? [] : await made.apply();
       reports.push({ ...facts, changes, notes, result: resultOf(made, dryRun) });
     } catch (error) {
       const { exit, sentence } = explain(error);

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { shownOf } from '../apply/connector_document.ts';
-import { QUEUE_DEFAULTS } from '../apply/queue_options.ts';
+import { unusual } from '../apply/queue_options.ts';
 import { type Call, does } from '../call.ts';
 import { yamlOf } from '../output/yaml.ts';
 import { examples } from './examples.ts';
@@ -24,11 +24,7 @@ async function exportAll({ queen, out, signal }: Call, names: readonly string[])
   const manifests: { kind: string; name: string; spec: object }[] = [];
   for (const name of wanted) {
     const { queue } = await queen.queue(name).partitions({ limit: 1, signal });
-    const usual: Readonly<Record<string, unknown>> = QUEUE_DEFAULTS;
-    const spec = Object.fromEntries(
-      Object.entries(queue.options).filter(([option, value]) => value !== usual[option]),
-    );
-    manifests.push({ kind: 'Queue', name, spec });
+    manifests.push({ kind: 'Queue', name, spec: unusual(queue.options) });
   }
   if (names.length === 0) {
     for (const connector of await queen.connectors.list({ signal }))

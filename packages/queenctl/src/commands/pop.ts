@@ -88,7 +88,7 @@ async function pop(call: Call<Options>, name: string): Promise<void> {
 }
 
 /** Where a group that is new begins. */
-export function startOf(start: string | undefined) {
+function startOf(start: string | undefined) {
   if (start === undefined) return {};
   if (start === 'all' || start === 'new') return { subscriptionMode: start } as const;
   return { subscriptionFrom: start };
