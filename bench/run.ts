@@ -40,10 +40,10 @@ const WORKLOADS: readonly Workload[] = [
 ];
 
 const USAGE = `npm run bench -- [--quick] [--json] [--write] [--minutes n] [--only name]...
-  --quick      short measurements, under a minute in all
+  --quick      short measurements and fewer of them, about a minute in all
   --json       prints the report as JSON instead of a table
   --write      writes the table into bench/README.md as well
-  --minutes n  length of the memory workload (10; a few seconds with --quick)
+  --minutes n  length of the memory workload (10; a second with --quick)
   --only name  only this workload: ${WORKLOADS.map((workload) => workload.name).join(', ')}`;
 
 const README = join(import.meta.dirname, 'README.md');
@@ -61,10 +61,10 @@ const { values } = parseArgs({
 });
 
 function scaleOf(): Scale {
-  const minutes = values.minutes === undefined ? (values.quick ? 3 / 60 : 10) : Number(values.minutes);
+  const minutes = values.minutes === undefined ? (values.quick ? 1 / 60 : 10) : Number(values.minutes);
   if (!(minutes > 0)) throw new Error(`--minutes must be above 0, not ${values.minutes}`);
   return values.quick
-    ? { quick: true, seconds: 0.4, warmUpSeconds: 0.1, rounds: 2, minutes }
+    ? { quick: true, seconds: 0.3, warmUpSeconds: 0.1, rounds: 1, minutes }
     : { quick: false, seconds: 6, warmUpSeconds: 2, rounds: 7, minutes };
 }
 

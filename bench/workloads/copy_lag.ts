@@ -42,7 +42,7 @@ async function measure(rig: Rig, scale: Scale, target: ConnectorTarget): Promise
   let id = 0;
   for (const rate of RATES) {
     const from = id;
-    const count = Math.round(rate * Math.max(1, scale.seconds));
+    const count = Math.round(rate * Math.max(0.5, scale.seconds));
     const begun = performance.now();
     for (let n = 0; n < count; n++) {
       const wait = begun + (n * 1000) / rate - performance.now();

@@ -81,7 +81,7 @@ async function floorSteps(db: Database, queue: string, sidecar: boolean): Promis
 
 async function compare(rig: Rig, scale: Scale, db: Database): Promise<Result> {
   const connections = await rig.connections(CLIENTS);
-  const seconds = Math.max(0.6, scale.seconds / 2);
+  const seconds = Math.max(0.4, scale.seconds / 2);
   const measure = (step: (worker: number) => Promise<number>) => () =>
     closedLoop(CLIENTS, seconds, scale.warmUpSeconds, step);
   const rates = await inTurns(scale.rounds, {

@@ -5,7 +5,7 @@ import { percentile } from '../stats.ts';
 import type { Result, Row, Workload } from '../workload.ts';
 
 const QUEUES = 10;
-const PARTITIONS = { full: 100_000, quick: 4_000 };
+const PARTITIONS = { full: 100_000, quick: 2_000 };
 const NAME = 'bench-lag-';
 
 const MAKE_QUEUES = statement(

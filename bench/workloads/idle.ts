@@ -32,7 +32,7 @@ export const idle: Workload = {
       }
       // The first pops of a group meet the database; what is measured begins when they are parked.
       await wait(scale.quick ? 1_000 : 5_000);
-      const seconds = scale.quick ? 2 : 30;
+      const seconds = scale.quick ? 1 : 30;
       const calls = async () => (await db.query<{ calls: number }>(CALLS))[0]!.calls;
       const before = { calls: await calls(), cpu: rig.brokerCpuSeconds() };
       await wait(seconds * 1000);

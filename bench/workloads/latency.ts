@@ -23,7 +23,9 @@ export const latency: Workload = {
         const producers = await rig.connections(PRODUCERS);
         const latencies: number[] = [];
         let consuming = true;
-        const query = 'batch=100&wait=true&timeout=2000&consumerGroup=g&subscriptionMode=new';
+        // Its end has to wait for this long.
+        const timeoutMs = scale.quick ? 300 : 2_000;
+        const query = `batch=100&wait=true&timeout=${timeoutMs}&consumerGroup=g&subscriptionMode=new`;
         // The first pop registers the group; what exists by then is not its concern.
         await pop(consumers[0]!, queue, 'batch=1&consumerGroup=g&subscriptionMode=new');
         const consume = async (connection: (typeof consumers)[number]) => {

@@ -156,12 +156,12 @@ async function measure(rig: Rig, scale: Scale, target: ConnectorTarget): Promise
   const session = await target.session();
   await session.query(TABLE);
   await session.close();
-  const messages = scale.quick ? 6_000 : 40_000;
+  const messages = scale.quick ? 3_000 : 40_000;
   const rounds = scale.quick ? 1 : 3;
   const rows: Row[] = [];
   const goals: Result['goals'] = [];
   for (const mode of MODES) {
-    for (const workers of [1, 4]) {
+    for (const workers of scale.quick ? [1] : [1, 4]) {
       const { bare, sink } = await inTurns(rounds, {
         bare: () => bareLoop(target, mode, workers, messages),
         sink: () => drain(rig, target, mode, workers, messages),
