@@ -8,7 +8,9 @@ interface PageProps {
   title: string;
   /** Where it lies: a name and an address each, the outermost first. */
   crumbs?: readonly (readonly [string, string])[];
+  /** Nothing, or false: there is none. */
   lead?: ComponentChildren;
+  /** Nothing, or false: there are none. */
   actions?: ComponentChildren;
   children: ComponentChildren;
 }
@@ -34,9 +36,9 @@ export function Page({ title, crumbs = [], lead, actions, children }: PageProps)
             </nav>
           )}
           <h1 tabIndex={-1}>{title}</h1>
-          {lead !== undefined && <div class="muted">{lead}</div>}
+          {lead && <div class="muted">{lead}</div>}
         </div>
-        {actions !== undefined && <div class="actions">{actions}</div>}
+        {actions && <div class="actions">{actions}</div>}
       </div>
       {children}
     </div>

@@ -30,11 +30,11 @@ export default function ConnectorsPage() {
       title="Connectors"
       lead="Tables of PostgreSQL into queues, and queues into tables"
       actions={
-        admin ? (
+        admin && (
           <a class="button primary" href={NEW_CONNECTOR}>
             New connector
           </a>
-        ) : undefined
+        )
       }
     >
       <Card>

@@ -34,8 +34,8 @@ export default function MessagePage({ params }: { params: PageParams }) {
     <Page
       title={transactionId}
       crumbs={crumbs}
-      lead={data === undefined ? undefined : <Status of={data.status} />}
-      actions={data?.status === 'dead_letter' ? <DeadLetter of={data} done={message.refresh} /> : undefined}
+      lead={data !== undefined && <Status of={data.status} />}
+      actions={data?.status === 'dead_letter' && <DeadLetter of={data} done={message.refresh} />}
     >
       {data === undefined && error?.code === 'message_not_found' ? (
         <Card>
