@@ -7,21 +7,18 @@
  * window; the append refuses a segment that was built without it when there is one.
  */
 import type { Frame } from '../../log/frame.ts';
-import { HASH_BYTES } from '../../log/hash.ts';
 import { packSegment } from '../../log/segment.ts';
 import type { Append, Place } from '../../store/push.ts';
 import type { EngineError } from '../errors.ts';
 import { type PushResult, ZERO_UUID } from '../types.ts';
 import { failureText } from './failure.ts';
-import { HashIndex } from './hash_index.ts';
+import { firstsOf, hashesAt } from './hash_index.ts';
 import { type Follower, follow, type Unit } from './unit.ts';
 
 /** Encrypts a payload for storage; null: this broker has no key. */
 export type Seal = ((payload: Buffer) => Buffer) | null;
 /** What is inside an envelope of this broker's key; null: it is none. */
 export type Unseal = (payload: Buffer) => Buffer | null;
-
-const index = new HashIndex();
 
 export class Draft {
   readonly units: readonly Unit[];
@@ -212,27 +209,14 @@ export class Draft {
   /** Layer 2: of equal hashes the first leads, the others follow it. */
   #dropEqual(): void {
     this.#distinct = true;
-    const count = this.count;
-    index.reset(this.#hashes);
-    let kept: number[] | null = null;
-    for (let i = 0; i < count; i++) {
-      const leader = index.add(i);
-      if (leader < 0) {
-        kept?.push(i);
-        continue;
-      }
-      kept ??= Array.from({ length: i }, (_, before) => before);
+    const kept = firstsOf(this.#hashes, (i, leader) => {
       this.#followers.push({ result: this.#results[i]!, leader: this.#results[leader]! });
-    }
+    });
     if (kept !== null) this.#keep(kept);
   }
 
   #keep(kept: readonly number[]): void {
-    const hashes = Buffer.allocUnsafe(kept.length * HASH_BYTES);
-    kept.forEach((from, to) => {
-      this.#hashes.copy(hashes, to * HASH_BYTES, from * HASH_BYTES, (from + 1) * HASH_BYTES);
-    });
-    this.#hashes = hashes;
+    this.#hashes = hashesAt(this.#hashes, kept);
     this.#frames = kept.map((i) => this.#frames[i]!);
     this.#results = kept.map((i) => this.#results[i]!);
   }

@@ -1,3 +1,5 @@
+import { HASH_BYTES } from '../../log/hash.ts';
+
 /**
  * Finds equal 16-byte hashes within a segment: open addressing over one table that serves all segments in turn. A string
  * or bigint as the key of a Map would cost an allocation a message.
@@ -42,4 +44,38 @@ export class HashIndex {
       }
     }
   }
+}
+
+const shared = new HashIndex();
+
+/**
+ * The indices of the first of each of equal hashes; null when all differ. `equal` hears of the others, each with the index
+ * of its first.
+ */
+export function firstsOf(
+  hashes: Buffer,
+  equal: (index: number, first: number) => void,
+): readonly number[] | null {
+  const count = hashes.length / HASH_BYTES;
+  shared.reset(hashes);
+  let kept: number[] | null = null;
+  for (let i = 0; i < count; i++) {
+    const first = shared.add(i);
+    if (first < 0) {
+      kept?.push(i);
+      continue;
+    }
+    kept ??= Array.from({ length: i }, (_, before) => before);
+    equal(i, first);
+  }
+  return kept;
+}
+
+/** The hashes at these indices. */
+export function hashesAt(hashes: Buffer, indices: readonly number[]): Buffer {
+  const out = Buffer.allocUnsafe(indices.length * HASH_BYTES);
+  for (const [to, from] of indices.entries()) {
+    hashes.copy(out, to * HASH_BYTES, from * HASH_BYTES, (from + 1) * HASH_BYTES);
+  }
+  return out;
 }

@@ -3,7 +3,9 @@
  * all, duplicates apart, and its order is kept.
  *
  * Here is the first layer of deduplication too. Of equal transactionIds that one request sends to one partition, the
- * first leads and the others follow: they are not stored, and copy what becomes of their leader.
+ * first leads and the others follow: they are not stored, and copy what becomes of their leader. They are told by their
+ * hashes, which are the identity of a message everywhere, and which everybody needs; a Map of the texts would cost a
+ * microsecond a message beside.
  */
 import type { Frame } from '../../log/frame.ts';
 import { hashTransactionIds } from '../../log/hash.ts';
@@ -11,6 +13,7 @@ import { nameFault, requiredNameFault, transactionIdFault } from '../../log/name
 import { formatUuids, mintUuidsV7, parseUuid, UUID_BYTES, UUID_CHARACTERS } from '../../log/uuid.ts';
 import { refused } from '../errors.ts';
 import type { PushItem, PushRequest, PushResult } from '../types.ts';
+import { firstsOf, hashesAt } from './hash_index.ts';
 
 /** Joins tenant, queue and partition to a key; names cannot contain it. */
 const SEPARATOR = '\u001f';
@@ -52,11 +55,11 @@ export interface GroupedRequest {
 class Group {
   readonly queue: string;
   readonly partition: string;
-  readonly frames: Frame[] = [];
-  readonly results: PushResult[] = [];
+  frames: Frame[] = [];
+  results: PushResult[] = [];
   readonly transactionIds: string[] = [];
-  /** The leaders by transactionId, made when the first one is given. */
-  leaders: Map<string, PushResult> | null = null;
+  /** TransactionIds that were given; the others are ours, and differ. */
+  given = 0;
   bytes = 0;
 
   constructor(queue: string, partition: string) {
@@ -93,6 +96,7 @@ export function groupRequest(request: PushRequest, nowMs: number): GroupedReques
   }
   let bytes = 0;
   for (const [lane, group] of groups) {
+    const hashes = distinctHashes(group, grouped.followers);
     bytes += group.bytes;
     grouped.units.push({
       key: `${tenant}${SEPARATOR}${lane}`,
@@ -101,7 +105,7 @@ export function groupRequest(request: PushRequest, nowMs: number): GroupedReques
       partition: group.partition,
       frames: group.frames,
       results: group.results,
-      hashes: hashTransactionIds(group.transactionIds),
+      hashes,
       distinct: true,
       bytes: group.bytes,
       settle: () => {},
@@ -152,13 +156,7 @@ function take(
   if (item.transactionId !== null) {
     const fault = transactionIdFault(item.transactionId, `items[${index}].transactionId`);
     if (fault !== null) throw refused('bad_request', fault, `items[${index}].transactionId`);
-    group.leaders ??= new Map();
-    const leader = group.leaders.get(item.transactionId);
-    if (leader !== undefined) {
-      grouped.followers.push({ result, leader });
-      return;
-    }
-    group.leaders.set(item.transactionId, result);
+    group.given++;
   }
   group.results.push(result);
   group.transactionIds.push(result.transactionId);
@@ -170,7 +168,26 @@ function take(
     encrypted: false,
     payload: item.payload,
   });
-  group.bytes += FRAME_BYTES + result.transactionId.length + item.payload.length;
+  group.bytes += frameBytes(result.transactionId, item.payload);
+}
+
+function frameBytes(transactionId: string, payload: Uint8Array): number {
+  return FRAME_BYTES + transactionId.length + payload.length;
+}
+
+/** The hashes of a group, which keeps the first of equal ones; the others become followers. */
+function distinctHashes(group: Group, followers: Follower[]): Buffer {
+  const hashes = hashTransactionIds(group.transactionIds);
+  if (group.given < 2) return hashes;
+  const { frames, results } = group;
+  const kept = firstsOf(hashes, (i, leader) => {
+    followers.push({ result: results[i]!, leader: results[leader]! });
+    group.bytes -= frameBytes(frames[i]!.transactionId, frames[i]!.payload);
+  });
+  if (kept === null) return hashes;
+  group.frames = kept.map((i) => frames[i]!);
+  group.results = kept.map((i) => results[i]!);
+  return hashesAt(hashes, kept);
 }
 
 /** A follower's answer, once its leader's is final: a stored leader makes it a duplicate, else they share one fate. */
