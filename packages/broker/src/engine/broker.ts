@@ -424,7 +424,6 @@ async function assemble(
       },
       ledger,
     ),
-    foresee: (tenant, lanes) => transactionPath.foresee(tenant, lanes),
     extend: (tenant, leaseId, seconds) => ackPath.extend(tenant, leaseId, seconds),
     configure: (request) => queues.configure(request),
     listQueues: (tenant) => queues.listQueues(tenant),

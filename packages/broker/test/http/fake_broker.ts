@@ -156,7 +156,6 @@ export class FakeBroker implements BrokerFace {
     this.transactions.push(request);
     return this.onTransaction(request);
   }
-  async foresee() {}
   kvs: KvRequest[] = [];
   onKv: (request: KvRequest) => Promise<KvAnswer> = async () => ({ ok: true, results: [] });
   kv(request: KvRequest): Promise<KvAnswer> {

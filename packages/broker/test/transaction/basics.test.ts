@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertLogInvariants } from '../../../../test/kit/invariants.ts';
 import type { KvOperation } from '../../src/engine/kv/operations.ts';
-import { DEFAULT_TENANT } from '../../src/engine/types.ts';
 import { unpackSegment } from '../../src/log/segment.ts';
 import { formatUuid } from '../../src/log/uuid.ts';
 import { sql } from '../push/fixture.ts';
@@ -42,30 +41,6 @@ test('acks, pushes and KV commit together, results in the order of the request',
   assert.deepEqual(await rig.stored('other'), ['x']);
   assert.deepEqual((await rig.pop()).ids, []);
   await assertLogInvariants(rig.broker.db);
-});
-
-test('partitions that are foreseen exist when the transaction comes, and nothing is in them', async (t) => {
-  const rig = await Rig.open(t);
-  const { db } = rig.broker;
-  const made = async () =>
-    (await sql<{ name: string }>(db, 'SELECT name FROM queen.log_partitions ORDER BY id')).map(
-      ({ name }) => name,
-    );
-  const lane = (partition: string) => ({ queue: QUEUE, partition });
-  await Promise.all([
-    rig.broker.foresee(DEFAULT_TENANT, [lane('a'), lane('b'), lane('a')]),
-    rig.broker.foresee(DEFAULT_TENANT, [lane('b')]),
-  ]);
-  assert.deepEqual(await made(), ['a', 'b']);
-  assert.deepEqual(await rig.stored(QUEUE), []);
-  const before = db.statementsTotal;
-  await rig.done([push('x', QUEUE, 'a'), push('y', QUEUE, 'b')]);
-  const foreseen = db.statementsTotal - before;
-  await rig.done([push('x', QUEUE, 'c')]);
-  assert.equal(db.statementsTotal - before - foreseen, foreseen + 1, 'the other one had to be made first');
-  assert.deepEqual(await made(), ['a', 'b', 'c']);
-  // A hint for what cannot be is no error: the push itself says why.
-  await rig.broker.foresee(DEFAULT_TENANT, [{ queue: 'q'.repeat(10_000), partition: 'p' }]);
 });
 
 test('a push of the same id twice in one call: the first one counts', async (t) => {

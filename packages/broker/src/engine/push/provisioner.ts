@@ -7,7 +7,6 @@ import { buggify } from '../../observability/buggify.ts';
 import type { Queryable } from '../../store/database.ts';
 import { StoreError } from '../../store/errors.ts';
 import { type Place, provision } from '../../store/push.ts';
-import { laneKey } from './unit.ts';
 
 const LANES_A_TRANSACTION = 128;
 /** A second one while the first waits for its commit; more would only meet on the same new queue rows. */
@@ -25,8 +24,6 @@ export class Provisioner {
   readonly #run: <T>(work: (db: Queryable) => Promise<T>) => Promise<T>;
   /** Partitions were made that did not exist. */
   onCreated: (tenant: string, queue: string, partitions: number) => void = () => {};
-  /** By lane: whoever asks meanwhile gets the same answer. */
-  readonly #asked = new Map<string, Promise<Place>>();
   #waiting: Request[] = [];
   #running = 0;
   #scheduled = false;
@@ -37,16 +34,6 @@ export class Provisioner {
 
   /** Rejects with what the store threw. */
   place(tenant: string, queue: string, partition: string): Promise<Place> {
-    const key = laneKey(tenant, queue, partition);
-    let asked = this.#asked.get(key);
-    if (asked === undefined) {
-      asked = this.#ask(tenant, queue, partition).finally(() => this.#asked.delete(key));
-      this.#asked.set(key, asked);
-    }
-    return asked;
-  }
-
-  #ask(tenant: string, queue: string, partition: string): Promise<Place> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ tenant, queue, partition, resolve, reject });
       if (this.#scheduled) return;

@@ -30,12 +30,10 @@ import type { Clock } from '../clock.ts';
 import { EngineError, fromStore, refused } from '../errors.ts';
 import type { Kv, KvRide } from '../kv/kv.ts';
 import type { KvResult } from '../kv/operations.ts';
-import { laneKey } from '../push/unit.ts';
 import type { TimerResult } from '../timers/face.ts';
-import type { TenantId } from '../types.ts';
 import type { Announcer } from '../wake/announcer.ts';
 import { Acks } from './acks.ts';
-import { findLane, Pushes, type PushesDeps } from './pushes.ts';
+import { Pushes, type PushesDeps } from './pushes.ts';
 import { Rollback, refuse } from './refusal.ts';
 import type { PrepareRider, Rider } from './riders.ts';
 import type { TransactionAnswer, TransactionFace, TransactionRequest, TransactionResult } from './types.ts';
@@ -127,15 +125,6 @@ export class TransactionPath implements TransactionFace {
     } finally {
       this.#active.delete(work);
     }
-  }
-
-  async foresee(tenant: TenantId, lanes: Iterable<{ queue: string; partition: string }>): Promise<void> {
-    if (this.#draining) return;
-    const found = Array.from(lanes, ({ queue, partition }) => {
-      const key = laneKey(tenant, queue, partition);
-      return findLane(this.#deps, { key, tenant, queue, partition });
-    });
-    await Promise.allSettled(found);
   }
 
   /** Refuses new ones; resolves when every one that was taken has its answer. */

@@ -2,13 +2,13 @@
  * The pushes of a transaction: one segment for each lane, built as the push path builds its own (push/draft.ts), so that one
  * place decides what a frame holds, what is a repetition and when it is sealed.
  */
-import { type Append, type AppendVerdict, type Place, VERDICT } from '../../store/push.ts';
+import { type Append, type AppendVerdict, VERDICT } from '../../store/push.ts';
 import { EngineError } from '../errors.ts';
 import { Draft, type Seal } from '../push/draft.ts';
 import type { Dedup } from '../push/flusher.ts';
 import type { PartitionMemo } from '../push/partition_memo.ts';
 import type { Provisioner } from '../push/provisioner.ts';
-import { follow, type GroupedRequest, groupRequest, type Unit } from '../push/unit.ts';
+import { follow, type GroupedRequest, groupRequest } from '../push/unit.ts';
 import { sealMissing } from '../sealing.ts';
 import type { PushItem, PushResult } from '../types.ts';
 import type { Announcement } from '../wake/announcer.ts';
@@ -52,10 +52,15 @@ export class Pushes {
 
   /** Finds the lanes, creating what is missing in a transaction of its own, and fetches their windows. */
   async locate(): Promise<void> {
-    const { dedup } = this.#deps;
+    const { memo, provisioner, dedup } = this.#deps;
     await Promise.all(
       this.#drafts.map(async (draft) => {
-        const place = await findLane(this.#deps, draft.units[0]!);
+        const { tenant, queue, partition } = draft.units[0]!;
+        let place = memo.get(draft.key);
+        if (place === null) {
+          place = await provisioner.place(tenant, queue, partition);
+          memo.set(draft.key, place);
+        }
         if (draft.place !== null && draft.place.partitionId !== place.partitionId) draft.moved(place);
         draft.place = place;
         if (place.windowSeconds > 0) {
@@ -170,18 +175,6 @@ export class Pushes {
     const { message } = sealMissing();
     return refuse('encryption_required', message, this.#indexOf(draft, 0));
   }
-}
-
-/** Where the lane's partition is; one that does not exist is created in a transaction of its own. Throws StoreError. */
-export async function findLane(
-  { memo, provisioner }: Pick<PushesDeps, 'memo' | 'provisioner'>,
-  { key, tenant, queue, partition }: Pick<Unit, 'key' | 'tenant' | 'queue' | 'partition'>,
-): Promise<Place> {
-  const known = memo.get(key);
-  if (known !== null) return known;
-  const place = await provisioner.place(tenant, queue, partition);
-  memo.set(key, place);
-  return place;
 }
 
 /** A name as an error shows it. */

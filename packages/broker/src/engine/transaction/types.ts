@@ -79,9 +79,4 @@ export interface TransactionFace {
    * before (`refused`), or whose outcome is nothing written (`overloaded`, `unavailable`) or not known (`in_doubt`).
    */
   transaction(request: TransactionRequest): Promise<TransactionAnswer>;
-  /**
-   * Says what will be pushed to soon: partitions that nobody remembers are found, or created, meanwhile. Resolves when they
-   * are; never rejects, since the transaction that follows does for itself what failed here.
-   */
-  foresee(tenant: TenantId, lanes: Iterable<{ queue: string; partition: string }>): Promise<void>;
 }

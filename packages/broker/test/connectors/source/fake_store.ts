@@ -21,9 +21,6 @@ export class FakeStore {
   writes = 0;
   #version = 0;
 
-  /** Every partition is known here. */
-  async foresee() {}
-
   async kv({ operations }: KvRequest): Promise<KvAnswer> {
     const [operation] = operations;
     if (operation!.op === 'get') {

@@ -10,8 +10,6 @@ function scene(lingerMs: number, messagesMax = 3) {
   const clock = new FakeClock();
   const begun: Bundle[] = [];
   const prepared: Bundle[] = [];
-  const foreseen: string[] = [];
-  let found: (() => void) | null = null;
   const errors: unknown[] = [];
   let answer: { resolve: () => void; reject: (error: unknown) => void } | null = null;
   const start = { lsn: 0n, inTxn: null, snapshot: null };
@@ -30,12 +28,6 @@ function scene(lingerMs: number, messagesMax = 3) {
       });
     },
     prepare: (bundle) => prepared.push(bundle),
-    foresee: (messages) => {
-      foreseen.push(messages.map(({ transactionId }) => transactionId).join(' '));
-      return new Promise<void>((resolve) => {
-        found = resolve;
-      });
-    },
     committed: (bundle) => committed.push(bundle),
     failed: (error) => errors.push(error),
   });
@@ -65,8 +57,6 @@ function scene(lingerMs: number, messagesMax = 3) {
     transaction,
     begun,
     prepared,
-    foreseen,
-    found: () => found!(),
     committed,
     errors,
     settle,
@@ -112,26 +102,6 @@ suite('a bundle leaves', () => {
     await done();
     assert.deepEqual(ids(begun).at(-1), '2:0 2:1 2:2');
     assert.deepEqual(ids(prepared).at(-1), '3:0 3:1 3:2');
-  });
-
-  test('while its messages wait, their partitions are looked for, one search at a time', async () => {
-    const { clock, transaction, foreseen, found, settle, begun, done } = scene(20, 10);
-    transaction(2);
-    transaction();
-    transaction();
-    assert.deepEqual(foreseen, ['1:0 1:1']);
-    found();
-    await settle();
-    assert.deepEqual(foreseen, ['1:0 1:1', '2:0 3:0']);
-    clock.advance(20);
-    assert.equal(begun.length, 1, 'nobody waits for a search');
-    transaction();
-    found();
-    await settle();
-    assert.deepEqual(foreseen.at(-1), '4:0', 'also of what waits behind the bundle under way');
-    found();
-    await done();
-    assert.equal(foreseen.length, 3);
   });
 
   test('behind the one under way as soon as that is in, if it is due by then', async () => {

@@ -67,8 +67,6 @@ class Gathering {
   bytes = 0;
   transactions = 0;
   snapshotRows = 0;
-  /** So many messages were shown. */
-  shown = 0;
 
   add(messages: readonly OutMessage[], bytes: number): void {
     for (const message of messages) this.messages.push(message);
@@ -107,13 +105,6 @@ export class Bundler {
   /** Since when messages have been waiting for company; null: none are. */
   get waitingSinceMs(): number | null {
     return this.#sinceMs;
-  }
-
-  /** What has gathered since the last call, and waits. */
-  fresh(): readonly OutMessage[] {
-    const { messages, shown } = this.#ready;
-    this.#ready.shown = messages.length;
-    return messages.slice(shown);
   }
 
   /** No transaction is being received, none was left in pieces, and nothing has gathered. */

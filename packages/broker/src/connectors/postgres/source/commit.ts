@@ -43,13 +43,13 @@ import { buggify } from '../../../observability/buggify.ts';
 import { delayMs, STORE } from '../back_off.ts';
 import { ConnectorFault } from '../fault.ts';
 import { instantNow } from '../instants.ts';
-import type { Bundle, OutMessage } from './bundler.ts';
+import type { Bundle } from './bundler.ts';
 import { assertFollows, type Pointer, parsePointer, renderPointer, samePlace } from './pointer.ts';
 import { NAMESPACE, queenFault, type SourceState } from './state.ts';
 import { type Pause, stopped } from './time.ts';
 
 interface CommitterOptions {
-  readonly broker: Pick<BrokerFace, 'transaction' | 'foresee'>;
+  readonly broker: Pick<BrokerFace, 'transaction'>;
   readonly state: Pick<SourceState, 'read'>;
   readonly tenant: TenantId;
   readonly key: string;
@@ -99,15 +99,6 @@ export class Committer {
     const answer = this.#options.broker.transaction({ ...this.#request(bundle), kvLater: promise });
     answer.catch(() => {});
     this.#ahead = { bundle, answer, tell: resolve, forget: () => reject(stopped()) };
-  }
-
-  /** The partitions of what waits for its bundle are found, or made, beforehand. Nothing of it is written. Never rejects. */
-  foresee(messages: readonly OutMessage[]): Promise<void> {
-    const lanes = messages.filter(
-      ({ queue, partition }, i) =>
-        partition !== messages[i - 1]?.partition || queue !== messages[i - 1]?.queue,
-    );
-    return this.#options.broker.foresee(this.#options.tenant, lanes);
   }
 
   /** What was prepared is not committed any more. */

@@ -93,7 +93,6 @@ export class Pipeline implements StreamHandler {
       clock,
       commit: (bundle) => committer.commit(bundle),
       prepare: (bundle) => committer.prepare(bundle),
-      foresee: (messages) => committer.foresee(messages),
       committed: (bundle) => this.#committed(bundle),
       failed: (error) => this.#fail(error),
     });

@@ -4,7 +4,7 @@
  * bundler, where it can still grow, until nothing is under way.
  */
 import type { Clock, Timer } from '../../../engine/clock.ts';
-import type { Bundle, Bundler, OutMessage } from './bundler.ts';
+import type { Bundle, Bundler } from './bundler.ts';
 
 export interface WriterOptions {
   readonly bundler: Bundler;
@@ -13,8 +13,6 @@ export interface WriterOptions {
   readonly commit: (bundle: Bundle) => Promise<void>;
   /** This bundle is committed after the one under way. */
   readonly prepare: (bundle: Bundle) => void;
-  /** These will be in one of the next bundles. Never rejects. */
-  readonly foresee: (messages: readonly OutMessage[]) => Promise<void>;
   /** A bundle is in the queues. */
   readonly committed: (bundle: Bundle) => void;
   /** Nothing is written any more after it. */
@@ -31,7 +29,6 @@ export class BundleWriter {
   #linger: Timer | null = null;
   #immediate: NodeJS.Immediate | null = null;
   #stopped = false;
-  #foreseeing = false;
 
   constructor(options: WriterOptions) {
     this.#options = options;
@@ -64,9 +61,7 @@ export class BundleWriter {
   gathered(): void {
     const { bundler, lingerMs, clock } = this.#options;
     const since = bundler.waitingSinceMs;
-    if (since === null || this.#stopped) return;
-    if (lingerMs > 0) this.#foresee();
-    if (this.#flight !== null) return;
+    if (since === null || this.#flight !== null || this.#stopped) return;
     if (lingerMs === 0) {
       // What one read of the socket has brought goes together.
       this.#immediate ??= setImmediate(() => {
@@ -94,18 +89,6 @@ export class BundleWriter {
     });
     await Promise.race([this.#flight, expired]);
     timer?.cancel();
-  }
-
-  /** The time that messages wait is used to find their partitions: all that came during one search go into the next. */
-  #foresee(): void {
-    if (this.#foreseeing) return;
-    const fresh = this.#options.bundler.fresh();
-    if (fresh.length === 0) return;
-    this.#foreseeing = true;
-    void this.#options.foresee(fresh).then(() => {
-      this.#foreseeing = false;
-      if (!this.#stopped) this.#foresee();
-    });
   }
 
   #leave(): void {
