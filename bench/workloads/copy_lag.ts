@@ -1,7 +1,7 @@
 /**
  * From a row's insert in a source table to the same row in the copy that a sink keeps, at a steady rate. Both tables lie in
  * one database, so one clock dates both ends: the insert when its statement begins, the copy when its row is written, some
- * tenths of a millisecond before the commit.
+ * tenths of a millisecond before the commit. Rows of the warm-up are not counted.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Rig } from '../rig.ts';
@@ -41,10 +41,11 @@ async function measure(rig: Rig, scale: Scale, target: ConnectorTarget): Promise
   const rows: Row[] = [];
   let id = 0;
   for (const rate of RATES) {
-    const from = id;
+    const from = id + Math.round(rate * scale.warmUpSeconds);
     const count = Math.round(rate * Math.max(0.5, scale.seconds));
+    const last = from + count;
     const begun = performance.now();
-    for (let n = 0; n < count; n++) {
+    for (let n = 0; id < last; n++) {
       const wait = begun + (n * 1000) / rate - performance.now();
       if (wait > 0) await sleep(wait);
       void session

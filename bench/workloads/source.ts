@@ -6,6 +6,11 @@ import { median, percentile } from '../stats.ts';
 import { BenchUpstream } from '../upstream.ts';
 import type { Result, Row, Scale, Workload } from '../workload.ts';
 
+/** Between two looks at a source that is measured: each is a request, which the broker answers from the store. */
+function lookMs(rows: number): number {
+  return Math.max(5, rows / 4_000);
+}
+
 interface Turns {
   source: number[];
   bare: number[];
@@ -16,13 +21,14 @@ async function changes(
   upstream: BenchUpstream,
   name: string,
   partitionBy: 'single' | 'key',
-  rounds: number,
+  { rounds, warmUps = 0 }: { rounds: number; warmUps?: number },
   rows: number,
   load: (from: number) => string,
 ): Promise<Turns> {
   const turns: Turns = { source: [], bare: [] };
   let id = 1;
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < warmUps + rounds; round++) {
+    if (round === warmUps) for (const rates of Object.values(turns)) rates.length = 0;
     const queue = `bench-${name}-${round}`;
     const settings = { snapshot: 'never', tables: [{ table: 'public.t', queue, partitionBy }] };
     await upstream.put(queue, settings);
@@ -38,13 +44,17 @@ async function changes(
       // From the first look that finds some of them: the start of a source is not what is measured.
       let begun = 0;
       let there = 0;
-      const ended = await upstream.reached(queue, ({ messages = 0 }) => {
-        if (begun === 0 && messages > 0) {
-          begun = performance.now();
-          there = messages;
-        }
-        return messages >= rows;
-      });
+      const ended = await upstream.reached(
+        queue,
+        ({ messages = 0 }) => {
+          if (begun === 0 && messages > 0) {
+            begun = performance.now();
+            there = messages;
+          }
+          return messages >= rows;
+        },
+        lookMs(rows),
+      );
       if (there < rows) turns.source.push((rows - there) / ((ended - begun) / 1000));
     };
     for (const turn of round % 2 === 0 ? [bare, source] : [source, bare]) await turn();
@@ -74,28 +84,36 @@ async function snapshot(
     const queue = `bench-snapshot-${partitionBy}-${round}`;
     await upstream.put(queue, { tables: [{ table: 'public.t', queue, partitionBy }] });
     let first = 0;
-    const ended = await upstream.reached(queue, ({ phase, messages = 0 }) => {
-      if (first === 0 && phase === 'snapshot') first = performance.now();
-      return phase === 'streaming' && messages >= rows;
-    });
+    const ended = await upstream.reached(
+      queue,
+      ({ phase, messages = 0 }) => {
+        if (first === 0 && phase === 'snapshot') first = performance.now();
+        return phase === 'streaming' && messages >= rows;
+      },
+      lookMs(rows),
+    );
     turns.source.push(rows / ((ended - first) / 1000));
     await upstream.remove(queue);
   }
   return turns;
 }
 
-/** Milliseconds from the answer to a commit until a consumer has the message, and until a bare reader has the change. */
+/**
+ * Milliseconds from the answer to a commit until a consumer has the message, and until a bare reader has the change. Those of
+ * the warm-up are not among them.
+ */
 async function latency(
   upstream: BenchUpstream,
   rig: Rig,
   perSecond: number,
-  seconds: number,
+  { seconds, warmUpSeconds }: Pick<Scale, 'seconds' | 'warmUpSeconds'>,
 ): Promise<{ pops: number[]; reads: number[] }> {
   const queue = `bench-latency-${perSecond}`;
   await upstream.put(queue, { snapshot: 'never' });
   await upstream.reached(queue, ({ phase }) => phase === 'streaming');
   await upstream.slot('bare');
-  const count = Math.round(perSecond * seconds);
+  const before = Math.round(perSecond * warmUpSeconds);
+  const count = before + Math.round(perSecond * seconds);
   const committed = new Map<string, number>();
   const seen = { pops: new Map<string, number>(), reads: new Map<string, number>() };
   const reading = upstream.bareRead('bare', count, (id) => seen.reads.set(id, performance.now()));
@@ -118,7 +136,7 @@ async function latency(
     if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
     const id = 1_000_000_000 + perSecond * 1_000_000 + i;
     await client.query(`INSERT INTO t VALUES (${id}, 1, 'k', 'v')`);
-    committed.set(String(id), performance.now());
+    if (i >= before) committed.set(String(id), performance.now());
   }
   await Promise.all([popping, reading]);
   await client.end();
@@ -126,7 +144,7 @@ async function latency(
   await upstream.dropSlot('bare');
   await upstream.remove(queue);
   const since = (times: Map<string, number>) =>
-    [...times].map(([id, at]) => Math.max(0, at - (committed.get(id) ?? at)));
+    [...committed].map(([id, at]) => Math.max(0, times.get(id)! - at));
   return { pops: since(seen.pops), reads: since(seen.reads) };
 }
 
@@ -152,11 +170,13 @@ async function measure(upstream: BenchUpstream, rig: Rig, scale: Scale): Promise
   const few = n / 4;
   // A partition a row costs a row of the store a message, and the making of the partition.
   const fewer = scale.quick ? few : n / 20;
-  const large = await changes(upstream, 'large', 'single', rounds, n, inserts(n));
+  // The first turn warms up the broker and this process.
+  const turns = { rounds, warmUps: scale.quick ? 0 : 1 };
+  const large = await changes(upstream, 'large', 'single', turns, n, inserts(n));
   await upstream.database.sql('TRUNCATE t');
-  const wide = await changes(upstream, 'wide', 'key', rounds, fewer, inserts(fewer));
+  const wide = await changes(upstream, 'wide', 'key', { rounds }, fewer, inserts(fewer));
   await upstream.database.sql('TRUNCATE t');
-  const small = await changes(upstream, 'small', 'single', rounds, few, commits(few));
+  const small = await changes(upstream, 'small', 'single', { rounds }, few, commits(few));
   await upstream.database.sql('TRUNCATE t');
   const rows = [
     ...rates('one large transaction, one partition', large),
@@ -176,7 +196,8 @@ async function measure(upstream: BenchUpstream, rig: Rig, scale: Scale): Promise
   ];
   for (const perSecond of [10, 500]) {
     const seconds = scale.quick ? 1 : 20;
-    const { pops, reads } = await latency(upstream, rig, perSecond, seconds);
+    const { warmUpSeconds } = scale;
+    const { pops, reads } = await latency(upstream, rig, perSecond, { seconds, warmUpSeconds });
     const figures = (values: number[]) => ({
       'p50 ms': percentile(values, 0.5),
       'p99 ms': percentile(values, 0.99),
