@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { constants, zstdCompressSync } from 'node:zlib';
+import { constants, zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import fc from 'fast-check';
 import { encodeFrames, type Frame, MalformedSegment } from '../../src/log/frame.ts';
 import { packSegment, SEGMENT_BYTES_MAX, unpackSegment } from '../../src/log/segment.ts';
@@ -57,6 +57,32 @@ test('small segments come at once, large ones from the pool, both the same', asy
   }
 });
 
+test('a small segment is a zstd frame like any other, with its content as it is', async () => {
+  // Around the sizes at which the header grows, and at which compression begins.
+  for (let bytes = 1; bytes < 600; bytes++) {
+    const frames = [frame(randomBytes(bytes))];
+    const raw = encodeFrames(frames);
+    const blob = await packSegment(frames, 3);
+    assert.deepEqual(zstdDecompressSync(blob), raw, `${bytes} bytes`);
+    assert.equal(blob.includes(raw), true);
+    assert.deepEqual(await unpackSegment(blob, 1), frames);
+  }
+  const repetitive = (bytes: number) => packSegment([frame(Buffer.alloc(bytes, 0x20))], 3);
+  assert.ok((await repetitive(480)).length > 480);
+  assert.ok((await repetitive(512)).length < 100);
+});
+
+test('a segment of any size that the compressor wrote is read, small ones too', async () => {
+  for (const bytes of [1, 100, 400, 1_000, 10_000, 100_000]) {
+    for (const payload of [randomBytes(bytes), Buffer.alloc(bytes, 0x20)]) {
+      const raw = encodeFrames([frame(payload)]);
+      const params = { [constants.ZSTD_c_checksumFlag]: 1 };
+      const blob = zstdCompressSync(raw, { params, pledgedSrcSize: raw.length });
+      assert.deepEqual(await unpackSegment(blob, 1), [frame(payload)]);
+    }
+  }
+});
+
 test('another number of frames than the row says is malformed', async () => {
   const blob = await packSegment([frame('1'), frame('2'), frame('3')], 3);
   for (const count of [0, 1, 2, 4, 1000]) {
@@ -66,7 +92,8 @@ test('another number of frames than the row says is malformed', async () => {
 });
 
 test('a blob cut anywhere, or longer than it was, is malformed', async () => {
-  for (const frames of [[frame('{"a":1}'), frame('[2]')], [frame(randomBytes(70_000))]]) {
+  const middle = [frame('{"a":1,"b":"xyz"}'.repeat(50))];
+  for (const frames of [[frame('{"a":1}'), frame('[2]')], middle, [frame(randomBytes(70_000))]]) {
     const blob = await packSegment(frames, 3);
     const step = blob.length > 1000 ? 997 : 1;
     for (let cut = 0; cut < blob.length; cut += step) {
@@ -85,10 +112,17 @@ test('a blob cut anywhere, or longer than it was, is malformed', async () => {
   }
 });
 
-test('no flipped bit of a blob ever changes what is delivered', async () => {
+for (const [size, times] of [
+  ['small', 1],
+  ['larger', 40],
+] as const) {
+  test(`no flipped bit of a ${size} blob ever changes what is delivered`, () => flipped(times));
+}
+
+async function flipped(times: number): Promise<void> {
   const frames = [
-    frame('{"a":1,"b":"xyz"}', 'one'),
-    frame('{"a":1,"b":"xyz"}', 'two'),
+    frame('{"a":1,"b":"xyz"}'.repeat(times), 'one'),
+    frame('{"a":1,"b":"xyz"}'.repeat(times), 'two'),
     frame(randomBytes(20)),
   ];
   const blob = await packSegment(frames, 3);
@@ -102,7 +136,7 @@ test('no flipped bit of a blob ever changes what is delivered', async () => {
     else assert.deepEqual(result, frames, `bit ${bit}`);
   }
   assert.ok(refused > blob.length * 7, `${refused} of ${blob.length * 8} refused`);
-});
+}
 
 test('a flipped byte of a large blob is malformed, not another payload', async () => {
   const frames = [frame(randomBytes(200_000))];
