@@ -47,6 +47,7 @@ test('a dead letter is read, replayed into another queue, and is there', async (
   );
   assert.equal(messages.length, 1);
   await page.getByRole('rowheader', { name: 'charge-2' }).waitFor();
+  await page.getByRole('rowheader', { name: 'charge-1' }).waitFor({ state: 'detached' });
   assert.equal(await page.getByRole('rowheader').filter({ hasText: 'charge' }).count(), 1);
   assert.deepEqual(faults, []);
 });

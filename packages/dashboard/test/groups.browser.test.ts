@@ -33,7 +33,7 @@ test('a group is found, moved on a queue and on a partition, and deleted', async
     'the furthest behind comes first',
   );
   assert.equal(await page.getByRole('rowheader').count(), 50, 'one page of them');
-  assert.equal(await tile('Lag').textContent(), '66');
+  await tile('Lag').filter({ hasText: /^66$/ }).waitFor();
 
   await page.getByRole('button', { name: 'Move on partition deep' }).click();
   await page.getByRole('heading', { name: 'Move billing' }).waitFor();

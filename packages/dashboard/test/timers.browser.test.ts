@@ -65,6 +65,7 @@ test('a message is scheduled, looked at, brought forward and becomes one; anothe
   await page.getByRole('button', { name: 'Cancel the timer', exact: true }).click();
   await page.getByText('Cancelled x1.').waitFor();
   await page.getByRole('rowheader', { name: 'x2' }).waitFor();
+  await page.getByRole('rowheader', { name: 'x1' }).waitFor({ state: 'detached' });
   assert.equal(await page.getByRole('rowheader').count(), 1);
   assert.deepEqual(faults, []);
 });
