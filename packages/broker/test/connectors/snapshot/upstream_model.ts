@@ -6,6 +6,7 @@
 import { ConnectorFault } from '../../../src/connectors/postgres/fault.ts';
 import type { SqlResult, SqlSession } from '../../../src/connectors/postgres/session/types.ts';
 import { Visibility } from '../../../src/connectors/postgres/source/snapshot/visibility.ts';
+import { cellsOf } from '../row_of.ts';
 
 /** `v` is new with each version; the others are large columns, which an update may leave out. */
 export interface Row {
@@ -181,7 +182,7 @@ export class ModelSession implements SqlSession {
 
   async bytes(text: string): Promise<(Buffer | null)[][]> {
     const rows = await this.#ask(text, []);
-    return rows.map((row) => row.map((cell) => (cell === null ? null : Buffer.from(cell))));
+    return rows.map(cellsOf);
   }
 
   prepare(): Promise<number> {
