@@ -30,8 +30,11 @@ export interface SourceHistory {
   bundleMessages: number;
   /** A row of this table is written by each transaction, and says how many changes it made beside that row. */
   journal?: { table: string; column: string };
-  /** What is wrong with a row, seen for itself or after `former`. Only whole rows come here. */
-  judgeRow?: (table: string, row: Row, former: Row | null, op: string) => string | null;
+  /**
+   * What is wrong with a row, seen for itself or after `former`. Only whole rows come here. `ahead`: its large values may be
+   * newer than the rest.
+   */
+  judgeRow?: (table: string, row: Row, former: Row | null, ahead: boolean) => string | null;
   /** Rows that nobody was told the end of: `table key`. */
   lost?: ReadonlySet<string>;
 }
@@ -200,6 +203,11 @@ function nameOf(values: readonly (string | null)[]): string {
 class Fold {
   readonly state: TableState;
   readonly rows = new Map<string, { row: Row; epoch: string }>();
+  /**
+   * Rows that changed their key, by it, until an event brings large values again: those that the change had left out were read
+   * from the table, where they may have been newer.
+   */
+  readonly #ahead = new Set<string>();
   readonly #history: SourceHistory;
   readonly #faults: string[];
 
@@ -209,7 +217,7 @@ class Fold {
     this.#faults = faults;
   }
 
-  apply({ id, event, epoch }: Read): void {
+  apply({ id, event, epoch, suffix }: Read): void {
     const { op, key, after, before, xid } = event;
     const complain = (text: string) => this.#faults.push(`${id} (${op}): ${text}`);
     if (op === 't') {
@@ -241,12 +249,16 @@ class Fold {
       if (older !== undefined) complain(`${older[0]} is not what it was last`);
     }
     this.rows.set(now, { row, epoch });
+    const moved = then !== now || (op === 'c' && suffix > 0);
+    if (then !== now) this.#ahead.delete(then);
+    if (moved) this.#ahead.add(now);
+    else if (event.unchanged.length === 0) this.#ahead.delete(now);
     if (this.state.columns.every((column) => row.has(column))) {
       const wrong = this.#history.judgeRow?.(
         this.state.table,
         row,
         op === 'u' && xid !== null ? former : null,
-        op,
+        this.#ahead.has(now),
       );
       if (wrong !== null && wrong !== undefined) complain(wrong);
     }
