@@ -302,3 +302,25 @@ test('an old version is copied after a newer one', () => {
   it.transaction(it.update(1, { n: '3' }));
   assert.notDeepEqual(checkChanges(it.history()), []);
 });
+
+test('a row that changed its key may have newer large values, until an event brings some', () => {
+  const it = new Story();
+  it.copied({ id: 1, v: 1, n: '1', big: 'old' });
+  it.transaction(it.touch(1), it.move(1, 2));
+  it.transaction(it.touch(2));
+  it.transaction(it.update(2, { big: 'new' }), it.touch(2));
+  const ahead: [string, boolean][] = [];
+  const judgeRow: SourceHistory['judgeRow'] = (table, row, _former, may) => {
+    if (table === TABLE) ahead.push([`${row.get('id')} in version ${row.get('v')}`, may]);
+    return null;
+  };
+  assert.deepEqual(checkChanges({ ...it.history(), judgeRow }), []);
+  assert.deepEqual(ahead, [
+    ['1 in version 1', false],
+    ['1 in version 2', false],
+    ['2 in version 3', true],
+    ['2 in version 4', true],
+    ['2 in version 5', false],
+    ['2 in version 6', false],
+  ]);
+});

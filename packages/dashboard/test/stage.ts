@@ -79,13 +79,15 @@ export async function fitForAll(page: Page): Promise<void> {
   await page.setViewportSize(before);
 }
 
-/** Elements that reach beyond the window and do not scroll within one that ends before. */
+/** By how much the page is wider than the window, and the elements that reach beyond it. Nothing: it is not. */
 function tooWide(page: Page): Promise<string[]> {
   return page.evaluate(() => {
     const width = document.documentElement.clientWidth;
-    if (document.documentElement.scrollWidth <= width) return [];
-    return [...document.querySelectorAll('body *')]
+    const over = document.documentElement.scrollWidth - width;
+    if (over <= 0) return [];
+    const elements = [...document.querySelectorAll('body *')]
       .filter((element) => element.getBoundingClientRect().right > width + 1)
       .map((element) => element.outerHTML.slice(0, 120));
+    return [`by ${over} pixels`, ...elements];
   });
 }

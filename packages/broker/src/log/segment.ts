@@ -3,11 +3,12 @@
  * size and a checksum of its content. The checksum (4 bytes) is what turns a bit that flips inside a payload into
  * an error; without it zstd happily decodes another payload.
  *
- * zlib's fixed cost is about 40 µs a call, and 20 to read. What is smaller than {@link PLAIN_BYTES_MAX}, a message or two
- * that came alone, stands in its frame as it is: there zstd saves a quarter of a message, which is nothing beside its row.
- * Below 64 KiB a call on this thread is cheaper than the way to the pool and
- * back, above it the pool keeps the event loop free. `pledgedSrcSize` is not a nicety: without it an
- * asynchronous call on a small input costs 290 µs instead of 80, and the frame would lack its content size.
+ * zlib's fixed cost is about 40 µs a call, and 20 to read. So what has at most {@link PLAIN_BYTES_MAX}, a message or two
+ * that came alone, stands in its frame as it is: zstd would save a quarter of it, which is little beside its row.
+ *
+ * Below 64 KiB a call on this thread is cheaper than the way to the pool and back, above it the pool keeps the event loop
+ * free. `pledgedSrcSize` is not a nicety: without it an asynchronous call on a small input costs 290 µs instead of 80, and
+ * the frame would lack its content size.
  */
 import { promisify } from 'node:util';
 import {
